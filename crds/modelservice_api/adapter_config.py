@@ -1,0 +1,142 @@
+"""The two documents that operator and adapter exchange: the config going in, the report coming out.
+
+Owns their shapes and their versions. Facts about one pod template (ports, the backend's port) are *not* here: they stand
+in the adapter container's arguments, because old and new pods of a rollout read the same ConfigMap. Everything here may
+change while a pod runs and is picked up without a restart.
+"""
+
+import hashlib
+import json
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+BackendType = Literal["Auto", "OpenAPI"]
+"""What this version's adapter can speak. `Auto` probes; it is never the answer in a report that says `Ready`."""
+
+BackendState = Literal["Discovering", "Ready", "Unreachable", "NotRecognised", "Invalid", "NoTools"]
+
+
+class _Document(BaseModel):
+    # Unknown fields are errors: operator and adapter of different versions must notice rather than half obey.
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True)
+
+
+class ServerConfig(_Document):
+    """Who the MCP server says it is (`serverInfo`)."""
+
+    name: str = "modelservice"
+    version: str = "0"
+    instructions: str = ""
+
+
+class OpenAPIConfig(_Document):
+    """Where the OpenAPI document is and which operations become tools.
+
+    `include` and `exclude` are shell-style patterns over operation ids; `tags` are exact. An empty list selects all.
+    """
+
+    path: str = "/openapi.json"
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+
+
+class BackendConfig(_Document):
+    """How to speak to the model server. Its address is not here: always loopback, port from the arguments."""
+
+    type: BackendType = "Auto"
+    open_api: OpenAPIConfig = Field(default=OpenAPIConfig(), alias="openAPI")
+
+
+class ToolAnnotationsConfig(_Document):
+    """MCP tool annotations, all optional (MCP specification, server/tools)."""
+
+    title: str | None = None
+    read_only_hint: bool | None = None
+    destructive_hint: bool | None = None
+    idempotent_hint: bool | None = None
+    open_world_hint: bool | None = None
+
+
+class ToolOverride(_Document):
+    """What the ModelService changes about one discovered tool. Absent fields keep what was discovered."""
+
+    name: str | None = None
+    description: str | None = None
+    annotations: ToolAnnotationsConfig | None = None
+
+
+class ToolsConfig(_Document):
+    """`filter`: discovered names to publish, empty for all. `overrides`: by discovered name."""
+
+    filter: tuple[str, ...] = ()
+    overrides: dict[str, ToolOverride] = {}
+
+
+class McpConfig(_Document):
+    """The MCP endpoint. Empty `allowed_hosts` accepts any Host; `Origin` is always checked."""
+
+    path: str = "/mcp"
+    allowed_hosts: tuple[str, ...] = ()
+    allowed_origins: tuple[str, ...] = ()
+
+
+class LimitsConfig(_Document):
+    """Bounds on every call. `max_body_bytes` counts the request body, `timeout` is seconds from its last byte."""
+
+    max_body_bytes: Annotated[int, Field(ge=1024)] = 4 * 1024 * 1024
+    timeout: Annotated[float, Field(gt=0)] = 30.0
+    max_concurrency: Annotated[int, Field(ge=1)] = 64
+
+
+class AdapterConfig(_Document):
+    """The config document: what `config.json` in the ConfigMap holds."""
+
+    version: Literal["v1"] = "v1"
+    server: ServerConfig = ServerConfig()
+    backend: BackendConfig = BackendConfig()
+    tools: ToolsConfig = ToolsConfig()
+    mcp: McpConfig = McpConfig()
+    limits: LimitsConfig = LimitsConfig()
+
+    def to_json(self) -> str:
+        """The document as canonical JSON: sorted keys, defaults written out, absent optionals left out."""
+        return json.dumps(
+            self.model_dump(by_alias=True, exclude_none=True, mode="json"), sort_keys=True, separators=(",", ":")
+        )
+
+    def digest(self) -> str:
+        """`sha256:…` of the canonical JSON; the adapter reports it, so the operator sees which version a pod obeys."""
+        return "sha256:" + hashlib.sha256(self.to_json().encode()).hexdigest()
+
+
+class BackendReport(_Document):
+    """What the adapter found at the model server's port.
+
+    `message` is one sentence for the ModelService's author; it never holds a body of the model server.
+    """
+
+    type: BackendType
+    state: BackendState
+    message: str = ""
+
+
+class ToolsReport(_Document):
+    """The published tools: how many, their names in list order, and a hash over their definitions."""
+
+    count: int = 0
+    hash: str = ""
+    names: tuple[str, ...] = ()
+
+
+class AdapterReport(_Document):
+    """What `GET /tools` on the admin port answers; the operator turns it into conditions."""
+
+    version: Literal["v1"] = "v1"
+    server: ServerConfig
+    config_digest: str
+    backend: BackendReport
+    tools: ToolsReport = ToolsReport()
+    protocol_versions: tuple[str, ...] = ()

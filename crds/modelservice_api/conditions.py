@@ -1,0 +1,183 @@
+"""Condition types and reasons: the words in which the product tells a user where they stand.
+
+Owns the closed sets and one sentence for each. The same reason stands in the condition, the event, the log line and
+`docs/reference/reasons.md`, which is generated from here. Decides nothing: who sets what is in
+`modelservice_operator.core`.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class ConditionType(StrEnum):
+    """What a condition answers. `True` is the good side of all but `RolloutRisk`, `Degraded` and `Conflict`."""
+
+    ACCEPTED = "Accepted"
+    INJECTED = "Injected"
+    DISCOVERED = "Discovered"
+    VERIFIED = "Verified"
+    ROLLOUT_COMPLETE = "RolloutComplete"
+    ROLLOUT_RISK = "RolloutRisk"
+    DEGRADED = "Degraded"
+    CONFLICT = "Conflict"
+    CANARY_HEALTHY = "CanaryHealthy"
+    SCALING_ACTIVE = "ScalingActive"
+    READY = "Ready"
+
+
+CONDITION_SENTENCES: dict[ConditionType, str] = {
+    ConditionType.ACCEPTED: "The spec is understood and the workload may be adopted.",
+    ConditionType.INJECTED: "The adapter stands in the workload's pod template as it should.",
+    ConditionType.DISCOVERED: "The adapter knows the model server's tools.",
+    ConditionType.VERIFIED: "An MCP handshake through the published address succeeded.",
+    ConditionType.ROLLOUT_COMPLETE: "Every replica of the workload runs the current pod template.",
+    ConditionType.ROLLOUT_RISK: "Changing the pod template could leave the workload without a running replica.",
+    ConditionType.DEGRADED: "Pods with the adapter do not start or do not stay up.",
+    ConditionType.CONFLICT: "Somebody else holds what this ModelService needs.",
+    ConditionType.CANARY_HEALTHY: "The canary behaves no worse than the stable version.",
+    ConditionType.SCALING_ACTIVE: "Replicas follow the call rate.",
+    ConditionType.READY: "MCP clients can list and call the model's tools.",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reason:
+    """One word a machine can match and one sentence a person can act on."""
+
+    name: str
+    sentence: str
+
+
+class Reasons:
+    """Every reason there is. `docs/reference/reasons.md` lists them; a contract test keeps names and attributes equal."""
+
+    # Accepted
+    ACCEPTED = Reason(name="Accepted", sentence="The spec is understood and the workload may be adopted.")
+    NOT_SUPPORTED_YET = Reason(
+        name="NotSupportedYet",
+        sentence="The spec asks for something this version cannot do; remove the named fields or upgrade the operator.",
+    )
+    INVALID_SPEC = Reason(
+        name="InvalidSpec", sentence="The spec contradicts itself or cannot be read; the message names the field."
+    )
+    WORKLOAD_NOT_FOUND = Reason(
+        name="WorkloadNotFound",
+        sentence="No workload of that kind and name exists in this namespace yet; it is adopted when it appears.",
+    )
+    UNSUPPORTED_KIND = Reason(
+        name="UnsupportedKind",
+        sentence="Only Deployments, StatefulSets and DaemonSets of apps/v1 can be adopted by changing their pod template.",
+    )
+    WORKLOAD_BEING_DELETED = Reason(
+        name="WorkloadBeingDeleted", sentence="The workload is being deleted, so it is left alone."
+    )
+    CONTROLLED_BY_OTHER = Reason(
+        name="ControlledByOther",
+        sentence="Another controller owns the workload and would undo every change; adopt the owner's pods another way.",
+    )
+    HOST_NETWORK = Reason(
+        name="HostNetwork", sentence="The pods use the node's network, where the adapter's ports would be node ports."
+    )
+    WINDOWS_NODES = Reason(name="WindowsNodes", sentence="The pods run on Windows nodes; the adapter runs on Linux only.")
+    OPTED_OUT = Reason(
+        name="OptedOut", sentence='The workload carries modelservice.dev/inject: "false", so it is never changed.'
+    )
+
+    # Conflict
+    NO_CONFLICT = Reason(name="NoConflict", sentence="Nobody else holds what this ModelService needs.")
+    WORKLOAD_TAKEN = Reason(
+        name="WorkloadTaken", sentence="An older ModelService has adopted the workload; one workload has one ModelService."
+    )
+    NAME_CONFLICT = Reason(
+        name="NameConflict", sentence="The pod template already has a container or volume of the adapter's name."
+    )
+    PORT_CONFLICT = Reason(
+        name="PortConflict", sentence="A container of the pod already uses the port that spec.mcp.port asks for."
+    )
+    SERVICE_NAME_TAKEN = Reason(
+        name="ServiceNameTaken", sentence="A Service of the name the adapter needs exists and belongs to somebody else."
+    )
+    CONFIG_MAP_NAME_TAKEN = Reason(
+        name="ConfigMapNameTaken",
+        sentence="A ConfigMap of the name the adapter needs exists and belongs to somebody else.",
+    )
+    FIELD_CONFLICT = Reason(
+        name="FieldConflict", sentence="Another field manager owns a field of the adapter; the message names both."
+    )
+
+    # Injected
+    INJECTED = Reason(name="Injected", sentence="The adapter stands in the workload's pod template.")
+    AMBIGUOUS_BACKEND = Reason(
+        name="AmbiguousBackend",
+        sentence="More than one container or port could be the model server; set spec.backend.container and spec.backend.port.",
+    )
+    BACKEND_CONTAINER_NOT_FOUND = Reason(
+        name="BackendContainerNotFound", sentence="spec.backend.container names a container the pod template has not."
+    )
+    BACKEND_PORT_UNKNOWN = Reason(
+        name="BackendPortUnknown", sentence="The model server's container declares no port; set spec.backend.port."
+    )
+    TEMPLATE_REJECTED = Reason(
+        name="TemplateRejected",
+        sentence="The API server refused the pod template with the adapter in a dry run; nothing was changed.",
+    )
+    NOT_PERMITTED = Reason(
+        name="NotPermitted", sentence="The operator may not do this; the message names the verb and the resource."
+    )
+    PAUSED = Reason(
+        name="Paused", sentence='The workload carries modelservice.dev/pause: "true", so its pod template is left alone.'
+    )
+    SUSPENDED = Reason(name="Suspended", sentence="spec.suspend is true: the workload is not touched, traffic goes on.")
+    NOT_ACCEPTED = Reason(name="NotAccepted", sentence="Nothing is done until the ModelService is accepted.")
+    DRIFT_REPAIRED = Reason(
+        name="DriftRepaired", sentence="Somebody removed the adapter from the pod template; it was put back."
+    )
+    RELEASED = Reason(name="Released", sentence="The workload's pod template is what it was before adoption.")
+    RELEASE_FAILED = Reason(
+        name="ReleaseFailed",
+        sentence="The workload could not be released in time; the ModelService was let go and parts of the adapter may remain.",
+    )
+
+    # Discovered
+    DISCOVERED = Reason(name="Discovered", sentence="The model server described itself and its tools are known.")
+    WAITING_FOR_ADAPTER = Reason(
+        name="WaitingForAdapter", sentence="No pod with a ready adapter answers yet; it is asked again in moments."
+    )
+    BACKEND_UNREACHABLE = Reason(
+        name="BackendUnreachable", sentence="The adapter cannot connect to the model server's port in its own pod."
+    )
+    BACKEND_NOT_RECOGNISED = Reason(
+        name="BackendNotRecognised",
+        sentence="The model server answers, but not with an OpenAPI document where one was expected.",
+    )
+    BACKEND_SCHEMA_INVALID = Reason(
+        name="BackendSchemaInvalid", sentence="The model server's OpenAPI document cannot be turned into tools."
+    )
+    NO_TOOLS = Reason(
+        name="NoTools", sentence="The model server describes no operation that is published; check include, exclude and filter."
+    )
+
+    # Verified
+    VERIFIED = Reason(name="Verified", sentence="An MCP handshake through the Service succeeded.")
+    HANDSHAKE_FAILED = Reason(
+        name="HandshakeFailed", sentence="The adapter is up but an MCP handshake through the Service failed."
+    )
+
+    # RolloutComplete
+    ROLLOUT_COMPLETE = Reason(name="RolloutComplete", sentence="Every replica runs the current pod template.")
+    ROLLING_OUT = Reason(name="RollingOut", sentence="Pods with the current pod template are still being started.")
+    ROLLOUT_PAUSED = Reason(
+        name="RolloutPaused", sentence="The workload is paused; the adapter comes when its owner resumes it."
+    )
+    ROLLOUT_STALLED = Reason(
+        name="RolloutStalled", sentence="The workload made no progress before its deadline; see its own conditions."
+    )
+
+    # Ready
+    READY = Reason(name="Ready", sentence="MCP clients can list and call the model's tools.")
+    NOT_READY = Reason(name="NotReady", sentence="Another condition is not met yet; the message names it.")
+
+    @classmethod
+    def all(cls) -> list[Reason]:
+        """Every reason, in the order they are declared here."""
+        return [value for value in vars(cls).values() if isinstance(value, Reason)]
