@@ -1,0 +1,205 @@
+"""Writes the reference pages that must never differ from what the product does.
+
+Owns ``reference/promises.md`` (from ``tests/promises.toml``), ``reference/reasons.md`` (from
+``modelservice_api.conditions``), ``reference/crd.md`` (from the generated CRD) and ``reference/chart-values.md`` (from
+the comments of the chart's values). Run by ``make generate``; ``--check`` writes nothing and fails where a page is old.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from modelservice_api import conditions, wellknown
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+CRD = REPOSITORY / "crds" / f"{wellknown.PLURAL}.{wellknown.GROUP}.yaml"
+PROMISES = REPOSITORY / "tests" / "promises.toml"
+VALUES = REPOSITORY / "helm" / "modelservice" / "values.yaml"
+REFERENCE = REPOSITORY / "docs" / "reference"
+
+
+def build_promises(promises: Mapping[str, Mapping[str, str]]) -> str:
+    """The page of promises: what tests hold today, then what is not built yet and what brings it."""
+    kept = [(name, entry) for name, entry in promises.items() if "deferred" not in entry]
+    deferred = [(name, entry) for name, entry in promises.items() if "deferred" in entry]
+    return _page(
+        "Promises",
+        "tests/promises.toml",
+        "What users may rely on. Every promise of the first table is exercised by at least one test that names it.",
+        _table(["promise", "what it says"], [[f"`{name}`", _with_source(entry)] for name, entry in kept]),
+        "## Not yet",
+        "Promised, not built. The last column says what brings it.",
+        _table(
+            ["promise", "what it says", "waits for"],
+            [[f"`{name}`", _with_source(entry), entry["deferred"]] for name, entry in deferred],
+        ),
+    )
+
+
+def _with_source(entry: Mapping[str, str]) -> str:
+    source = entry.get("source")
+    return entry["promise"] + (f" Source: {source}." if source else "")
+
+
+def build_reasons(reasons: Sequence[conditions.Reason]) -> str:
+    """The page of condition types and reasons, as they stand in `kubectl describe`, in events and in logs."""
+    return _page(
+        "Conditions and reasons",
+        "crds/modelservice_api/conditions.py",
+        "A ModelService says where it stands in `status.conditions`. The same reason stands in the event and in the log.",
+        "## Conditions",
+        "`True` is the good side of all but `RolloutRisk`, `Degraded` and `Conflict`.",
+        _table(["type", "what it answers"], [[f"`{kind}`", text] for kind, text in conditions.CONDITION_SENTENCES.items()]),
+        "## Reasons",
+        _table(["reason", "what it means"], [[f"`{reason.name}`", reason.sentence] for reason in reasons]),
+    )
+
+
+def build_crd(crd: Mapping[str, Any]) -> str:
+    """The page of fields: spec and status of the served version, one row a field, rules below their object."""
+    [version] = crd["spec"]["versions"]
+    schema = version["schema"]["openAPIV3Schema"]
+    names = crd["spec"]["names"]
+    parts: list[str] = []
+    for part in ("spec", "status"):
+        rows = list(_field_rows(schema["properties"][part], part))
+        parts += [f"## `{part}`", _table(["field", "type", "default", "allowed", "what it is"], rows)]
+    rules = [[f"`{where}`", text] for where, text in _rules(schema, "")]
+    if rules:
+        parts += ["## Rules", "Checked by the API server when an object is written.", _table(["where", "rule"], rules)]
+    return _page(
+        f"{names['kind']} ({crd['spec']['group']}/{version['name']})",
+        "crds/modelservice_api/v1alpha1.py",
+        f"Short name `{names['shortNames'][0]}`. Only `spec.workloadRef.name` is needed; a field marked * is needed where"
+        " the object around it is given.",
+        *parts,
+    )
+
+
+def _field_rows(schema: Mapping[str, Any], path: str) -> Iterator[list[str]]:
+    required = set(schema.get("required", []))
+    for name, field in schema.get("properties", {}).items():
+        here = f"{path}.{name}"
+        star = " *" if name in required else ""
+        default = f"`{_plain(field['default'])}`" if "default" in field else ""
+        yield [f"`{here}`{star}", _type_of(field), default, _allowed(field), field.get("description", "")]
+        yield from _field_rows(field, here)
+        if isinstance(field.get("items"), dict):
+            yield from _field_rows(field["items"], here + "[]")
+        if isinstance(field.get("additionalProperties"), dict):
+            yield from _field_rows(field["additionalProperties"], here + ".<name>")
+
+
+def _type_of(field: Mapping[str, Any]) -> str:
+    if field.get("x-kubernetes-int-or-string"):
+        return "integer or string"
+    kind = str(field.get("type", "any"))
+    if kind == "array":
+        return f"list of {_type_of(field['items'])}"
+    if isinstance(field.get("additionalProperties"), dict):
+        return f"map to {_type_of(field['additionalProperties'])}"
+    return kind
+
+
+def _allowed(field: Mapping[str, Any]) -> str:
+    if "enum" in field:
+        return ", ".join(f"`{_plain(value)}`" for value in field["enum"])
+    parts = []
+    low, high = field.get("minimum"), field.get("maximum")
+    if low is not None and high is not None:
+        parts.append(f"{low} to {high}")
+    elif low is not None or high is not None:
+        parts.append(f"at least {low}" if low is not None else f"at most {high}")
+    for key, unit in (("maxLength", "characters"), ("maxItems", "items"), ("maxProperties", "entries")):
+        if key in field:
+            parts.append(f"at most {field[key]} {unit}")
+    if "pattern" in field:
+        parts.append(f"`{field['pattern']}`")
+    return ", ".join(parts)
+
+
+def _rules(schema: Mapping[str, Any], path: str) -> Iterator[tuple[str, str]]:
+    for rule in schema.get("x-kubernetes-validations", []):
+        yield path or "(object)", rule.get("message", rule["rule"])
+    for name, field in schema.get("properties", {}).items():
+        yield from _rules(field, f"{path}.{name}".removeprefix("."))
+    for key, suffix in (("items", "[]"), ("additionalProperties", ".<name>")):
+        if isinstance(schema.get(key), dict):
+            yield from _rules(schema[key], path + suffix)
+
+
+def build_values(text: str) -> str:
+    """The page of chart values: each with its default and the comment above it."""
+    rows = []
+    comment: list[str] = []
+    path: list[tuple[int, str]] = []
+    for line in text.splitlines():
+        stripped = line.strip()
+        if stripped.startswith("#"):
+            comment.append(stripped.removeprefix("#").strip())
+            continue
+        match = re.fullmatch(r"( *)([A-Za-z]+):(?: (.*))?", line)
+        if match:
+            indent = len(match[1])
+            path = [(depth, name) for depth, name in path if depth < indent] + [(indent, match[2])]
+            value = "" if match[3] is None else f"`{match[3]}`"
+            if comment or value:
+                rows.append(["`" + ".".join(name for _, name in path) + "`", value, " ".join(comment)])
+        comment = []
+    return _page(
+        "Chart values",
+        "helm/modelservice/values.yaml",
+        "`helm install modelservice helm/modelservice --set NAME=VALUE`. A value that is not in this table is refused.",
+        _table(["value", "default", "what it is"], rows),
+    )
+
+
+def _plain(value: object) -> str:
+    return {True: "true", False: "false"}.get(value, str(value)) if isinstance(value, bool) else str(value)
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in line) + " |" for line in lines)
+
+
+def _page(title: str, source: str, *blocks: str) -> str:
+    note = f"<!-- Generated from {source} by `make generate`. Do not edit. -->"
+    return "\n\n".join([f"# {title}", note, *blocks]) + "\n"
+
+
+def build_pages() -> dict[Path, str]:
+    """Every generated page by its path."""
+    return {
+        REFERENCE / "promises.md": build_promises(tomllib.loads(PROMISES.read_text())),
+        REFERENCE / "reasons.md": build_reasons(conditions.Reasons.all()),
+        REFERENCE / "crd.md": build_crd(yaml.safe_load(CRD.read_text())),
+        REFERENCE / "chart-values.md": build_values(VALUES.read_text()),
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Writes the pages, or with ``--check`` says which are old."""
+    parser = argparse.ArgumentParser(description="Writes the generated reference pages.")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail where a page is not up to date")
+    check = parser.parse_args(arguments).check
+    old = [path for path, text in build_pages().items() if not path.is_file() or path.read_text() != text]
+    for path in old:
+        name = path.relative_to(REPOSITORY)
+        if check:
+            print(f"{name} is not up to date; run: make generate", file=sys.stderr)
+        else:
+            path.write_text(build_pages()[path])
+            print(f"wrote {name}")
+    return 1 if check and old else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

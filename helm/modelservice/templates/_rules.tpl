@@ -1,0 +1,29 @@
+{{/*
+What the operator may do, and nothing else: the verbs it uses. No secrets, no wildcards, and no workload is created or
+deleted. tests/contract/test_chart.py holds the same table; a change here is a change of what an administrator grants.
+*/}}
+{{- define "modelservice.rules" -}}
+# What users write. Patch is for the finalizer.
+- apiGroups: [modelservice.dev]
+  resources: [modelservices]
+  verbs: [get, list, watch, patch]
+- apiGroups: [modelservice.dev]
+  resources: [modelservices/status]
+  verbs: [patch]
+# What is adopted: our own list entries, by server-side apply.
+- apiGroups: [apps]
+  resources: [deployments, statefulsets, daemonsets]
+  verbs: [get, list, watch, patch]
+# What stands beside it: the Service MCP clients use and the adapter's config.
+- apiGroups: [""]
+  resources: [services, configmaps]
+  verbs: [get, list, watch, create, patch, delete]
+# Which pods answer for that Service.
+- apiGroups: [discovery.k8s.io]
+  resources: [endpointslices]
+  verbs: [list, watch]
+# What the user reads in `kubectl describe`.
+- apiGroups: [""]
+  resources: [events]
+  verbs: [create]
+{{- end }}
