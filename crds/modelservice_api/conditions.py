@@ -78,7 +78,9 @@ class Reasons:
     HOST_NETWORK = Reason(
         name="HostNetwork", sentence="The pods use the node's network, where the adapter's ports would be node ports."
     )
-    WINDOWS_NODES = Reason(name="WindowsNodes", sentence="The pods run on Windows nodes; the adapter runs on Linux only.")
+    WINDOWS_NODES = Reason(
+        name="WindowsNodes", sentence="The pods run on Windows nodes; the adapter runs on Linux only."
+    )
     OPTED_OUT = Reason(
         name="OptedOut", sentence='The workload carries modelservice.dev/inject: "false", so it is never changed.'
     )
@@ -86,7 +88,8 @@ class Reasons:
     # Conflict
     NO_CONFLICT = Reason(name="NoConflict", sentence="Nobody else holds what this ModelService needs.")
     WORKLOAD_TAKEN = Reason(
-        name="WorkloadTaken", sentence="An older ModelService has adopted the workload; one workload has one ModelService."
+        name="WorkloadTaken",
+        sentence="An older ModelService has adopted the workload; one workload has one ModelService.",
     )
     NAME_CONFLICT = Reason(
         name="NameConflict", sentence="The pod template already has a container or volume of the adapter's name."
@@ -125,7 +128,8 @@ class Reasons:
         name="NotPermitted", sentence="The operator may not do this; the message names the verb and the resource."
     )
     PAUSED = Reason(
-        name="Paused", sentence='The workload carries modelservice.dev/pause: "true", so its pod template is left alone.'
+        name="Paused",
+        sentence='The workload carries modelservice.dev/pause: "true", so its pod template is left alone.',
     )
     SUSPENDED = Reason(name="Suspended", sentence="spec.suspend is true: the workload is not touched, traffic goes on.")
     NOT_ACCEPTED = Reason(name="NotAccepted", sentence="Nothing is done until the ModelService is accepted.")
@@ -143,6 +147,9 @@ class Reasons:
     WAITING_FOR_ADAPTER = Reason(
         name="WaitingForAdapter", sentence="No pod with a ready adapter answers yet; it is asked again in moments."
     )
+    DISCOVERING = Reason(
+        name="Discovering", sentence="The adapter is up and is asking the model server what it offers."
+    )
     BACKEND_UNREACHABLE = Reason(
         name="BackendUnreachable", sentence="The adapter cannot connect to the model server's port in its own pod."
     )
@@ -154,7 +161,8 @@ class Reasons:
         name="BackendSchemaInvalid", sentence="The model server's OpenAPI document cannot be turned into tools."
     )
     NO_TOOLS = Reason(
-        name="NoTools", sentence="The model server describes no operation that is published; check include, exclude and filter."
+        name="NoTools",
+        sentence="The model server describes no operation that is published; check include, exclude and filter.",
     )
 
     # Verified

@@ -1,0 +1,86 @@
+"""`python -m modelservice_operator`: reads the settings, wires the parts, runs kopf until told to stop.
+
+Owns the process: its start, its exit codes and its orderly end. Exit code 2: settings cannot be used.
+"""
+
+import asyncio
+import logging
+import signal
+import sys
+from datetime import UTC, datetime
+
+import kopf
+
+from modelservice_operator import settings as settings_module
+from modelservice_operator import telemetry
+from modelservice_operator.adapters import HttpAdapters
+from modelservice_operator.gather import Sources
+from modelservice_operator.handlers import Operator
+from modelservice_operator.kube_api import ClusterApi
+from modelservice_operator.settings import Settings
+
+log = logging.getLogger("modelservice_operator")
+
+
+def main() -> int:
+    """Runs the operator; the exit code."""
+    try:
+        settings = settings_module.from_environment()
+    except settings_module.SettingsError as error:
+        print(error, file=sys.stderr)  # noqa: T201 - before logging is configured, for a person to read
+        return 2
+    telemetry.configure(settings.log_level)
+    asyncio.run(run(settings))
+    return 0
+
+
+async def run(settings: Settings) -> None:
+    """Watches and works until SIGTERM or SIGINT; passes in progress are finished."""
+    sources = Sources(
+        api=ClusterApi.connect(),
+        adapters=HttpAdapters(),
+        clock=lambda: datetime.now(UTC),
+        adapter_image=settings.adapter_image,
+    )
+    operator = Operator(settings=settings, sources=sources)
+    registry = kopf.OperatorRegistry()
+    operator.register(registry)
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    workers = [asyncio.create_task(operator.work()) for _ in range(settings.workers)]
+    sweeper = asyncio.create_task(operator.sweep())
+    log.info("Starting", extra={"fields": {"namespaces": settings.namespaces, "clusterWide": settings.cluster_wide}})
+    try:
+        await kopf.operator(
+            registry=registry,
+            settings=kopf_settings(),
+            standalone=True,
+            clusterwide=settings.cluster_wide,
+            namespaces=settings.namespaces,
+            liveness_endpoint=f"http://0.0.0.0:{settings.health_port}/healthz",
+            stop_flag=stop,
+        )
+    finally:
+        operator.queue.close()
+        sweeper.cancel()
+        await asyncio.gather(*workers)
+        log.info("Stopped")
+
+
+def kopf_settings() -> kopf.OperatorSettings:
+    """kopf as a watcher: no scanning of the cluster, no events from log lines, streams that notice their own death."""
+    settings = kopf.OperatorSettings()
+    settings.scanning.disabled = True
+    settings.posting.enabled = False
+    settings.watching.server_timeout = 290
+    settings.watching.client_timeout = 300
+    settings.watching.connect_timeout = 10
+    settings.networking.request_timeout = 30
+    settings.queueing.worker_limit = 32
+    return settings
+
+
+if __name__ == "__main__":
+    sys.exit(main())

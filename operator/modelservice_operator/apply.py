@@ -1,0 +1,180 @@
+"""Carrying out a plan: the only module that writes to the cluster.
+
+Owns the order of writes and what is done about a refusal by the API server. A pass may end after any of them: each write
+is complete in itself, and the next pass starts from what is then seen.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from modelservice_api import wellknown
+from modelservice_api.conditions import ConditionType, Reasons
+from modelservice_operator import kube_api, kube_errors
+from modelservice_operator.core.observed import Observed
+from modelservice_operator.core.plan import Plan, ReleasePlan, WorkloadWrite
+from modelservice_operator.core.refusal import Refusal
+from modelservice_operator.core.summary import Result, Summary, Told
+from modelservice_operator.gather import workload_resource
+from modelservice_operator.kube_api import KubeApi, Resource
+
+_OWNED: Mapping[str, Resource] = {"Service": kube_api.SERVICES, "ConfigMap": kube_api.CONFIG_MAPS}
+_BY_PLURAL: Mapping[str, Resource] = {resource.plural: resource for resource in _OWNED.values()}
+
+_OUR_KEYS = (
+    f'.containers[name="{wellknown.ADAPTER_CONTAINER}"]',
+    f'.volumes[name="{wellknown.CONFIG_VOLUME}"]',
+)
+"""A conflict may be forced only below these: an entry that is proven ours (R8)."""
+
+
+def apply_plan(api: KubeApi, observed: Observed, plan: Plan) -> Result:
+    """Dry run, finalizer, owned objects, workload, in this order; the first refusal ends it.
+
+    Raises:
+        KubeError: Something that another try may mend: no answer, or a write that met a newer version.
+    """
+    if plan.refusal is not None:
+        return Result(workload=observed.workload)
+    try:
+        if plan.workload is not None and not plan.take_over:
+            # Before anything of ours exists: what the API server would refuse must leave nothing behind.
+            _apply_workload(api, observed, plan.workload, dry_run=True)
+        if plan.add_finalizer:
+            _add_finalizer(api, observed)
+        for document in plan.owned:
+            api.apply(_OWNED[document["kind"]], document, manager=wellknown.FIELD_MANAGER_PREFIX, force=True)
+        for write in plan.take_over:
+            _apply_workload(api, observed, write)
+        if plan.workload is None:
+            return Result(workload=observed.workload)
+        written = _apply_workload(api, observed, plan.workload)
+        return Result(workload=written, wrote_workload=True)
+    except kube_errors.ConflictError as error:
+        if not error.fields:
+            raise  # a newer version, not another owner: look again
+        return Result(workload=observed.workload, refusal=_field_conflict(error))
+    except kube_errors.InvalidError as error:
+        return Result(workload=observed.workload, refusal=Refusal(reason=Reasons.TEMPLATE_REJECTED, message=str(error)))
+    except kube_errors.ForbiddenError as error:
+        return Result(workload=observed.workload, refusal=Refusal(reason=Reasons.NOT_PERMITTED, message=str(error)))
+
+
+def apply_release(api: KubeApi, observed: Observed, plan: ReleasePlan) -> None:
+    """The workload first, then what its pods used, then the finalizer.
+
+    Raises:
+        KubeError: The release is not complete; the finalizer is still there.
+    """
+    for write in plan.releases:
+        try:
+            _apply_workload(api, observed, write)
+        except kube_errors.NotFoundError:
+            continue  # deleted meanwhile: released
+    live = {"services": observed.service, "configmaps": observed.config_map}
+    for plural in plan.delete:
+        found = live[plural]
+        assert found is not None
+        metadata = found["metadata"]
+        api.delete(_BY_PLURAL[plural], observed.namespace, metadata["name"], uid=str(metadata["uid"]))
+
+
+def remove_finalizer(api: KubeApi, observed: Observed) -> None:
+    """Lets the ModelService go.
+
+    Raises:
+        KubeError: Somebody changed the object meanwhile, or no answer.
+    """
+    finalizers = [item for item in observed.metadata.get("finalizers") or [] if item != wellknown.FINALIZER]
+    operations = [_same_version(observed), {"op": "replace", "path": "/metadata/finalizers", "value": finalizers}]
+    try:
+        api.json_patch(kube_api.MODEL_SERVICES, observed.namespace, observed.name, operations)
+    except kube_errors.NotFoundError:
+        return
+
+
+def write_summary(api: KubeApi, observed: Observed, summary: Summary) -> None:
+    """Status where it differs, then events.
+
+    Raises:
+        KubeError: The status could not be written; events are then told by the pass that writes it.
+    """
+    if observed.model_service.get("status") != summary.status:
+        operations = [{"op": "add", "path": "/status", "value": summary.status}]
+        try:
+            api.json_patch(kube_api.MODEL_SERVICES, observed.namespace, observed.name, operations, "status")
+        except kube_errors.NotFoundError:
+            return
+    for told in summary.events:
+        tell(api, observed, told)
+
+
+def tell(api: KubeApi, observed: Observed, told: Told) -> None:
+    """One event on the ModelService, and on the workload where its owner must know. Never fails a pass."""
+    targets: list[Mapping[str, Any]] = [observed.model_service]
+    if told.on_workload and observed.workload is not None:
+        targets.append(observed.workload)
+    for target in targets:
+        try:
+            api.create(kube_api.EVENTS, observed.namespace, _event(observed, target, told))
+        except kube_errors.KubeError:
+            continue  # the condition says the same and is written
+
+
+def _event(observed: Observed, target: Mapping[str, Any], told: Told) -> dict[str, Any]:
+    now = observed.now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    metadata = target["metadata"]
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"generateName": f"{metadata['name'][:200]}.", "namespace": observed.namespace},
+        "involvedObject": {
+            "apiVersion": target["apiVersion"],
+            "kind": target["kind"],
+            "name": metadata["name"],
+            "namespace": observed.namespace,
+            "uid": metadata["uid"],
+            "resourceVersion": metadata.get("resourceVersion"),
+        },
+        "reason": told.reason.name,
+        "message": told.message[:1024],
+        "type": "Warning" if told.warning else "Normal",
+        "source": {"component": wellknown.MANAGED_BY},
+        "reportingComponent": wellknown.MANAGED_BY,
+        "firstTimestamp": now,
+        "lastTimestamp": now,
+        "count": 1,
+    }
+
+
+def _add_finalizer(api: KubeApi, observed: Observed) -> None:
+    finalizers = [*(observed.metadata.get("finalizers") or []), wellknown.FINALIZER]
+    operations = [_same_version(observed), {"op": "add", "path": "/metadata/finalizers", "value": finalizers}]
+    api.json_patch(kube_api.MODEL_SERVICES, observed.namespace, observed.name, operations)
+
+
+def _same_version(observed: Observed) -> dict[str, Any]:
+    """The list of finalizers is written whole, so it must be the one that was read.
+
+    A `replace`, not a `test`: the API server answers 409 to an old version, but 422 to a test that fails.
+    """
+    return {"op": "replace", "path": "/metadata/resourceVersion", "value": observed.metadata["resourceVersion"]}
+
+
+def _apply_workload(api: KubeApi, observed: Observed, write: WorkloadWrite, *, dry_run: bool = False) -> dict[str, Any]:
+    resource = workload_resource(observed.model_service)
+    assert resource is not None
+    try:
+        return api.apply(resource, write.document, manager=write.manager, dry_run=dry_run)
+    except kube_errors.ConflictError as error:
+        if not (write.force and error.fields and all(_is_ours(conflict.field) for conflict in error.fields)):
+            raise
+        return api.apply(resource, write.document, manager=write.manager, force=True, dry_run=dry_run)
+
+
+def _is_ours(field: str) -> bool:
+    return any(key in field for key in _OUR_KEYS)
+
+
+def _field_conflict(error: kube_errors.ConflictError) -> Refusal:
+    listed = "; ".join(f"{conflict.field}: {conflict.message}" for conflict in error.fields)
+    return Refusal(condition=ConditionType.CONFLICT, reason=Reasons.FIELD_CONFLICT, message=f"{listed}.")

@@ -1,0 +1,80 @@
+"""The frozen snapshot that one decision needs.
+
+Owns the shape of what was seen: gathered once by `gather`, passed by value to every rule. Nothing here looks anything
+up later; what is not in the snapshot does not take part in the decision.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from modelservice_api.adapter_config import AdapterReport
+from modelservice_operator.core.workload import KubeObject
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rival:
+    """Another ModelService of the same namespace that names the same workload."""
+
+    name: str
+    uid: str
+    created: str
+    deleting: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Handshake:
+    """What an MCP handshake through the Service gave: an answer, or the sentence why not."""
+
+    server_name: str = ""
+    server_version: str = ""
+    protocol_versions: tuple[str, ...] = ()
+    error: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdapterObservation:
+    """What the running adapters say. `ready_endpoints` counts the pods behind the Service that are ready."""
+
+    ready_endpoints: int = 0
+    report: AdapterReport | None = None
+    handshake: Handshake | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observed:
+    """All that one pass over one ModelService knows."""
+
+    now: datetime
+    model_service: KubeObject
+    workload: KubeObject | None
+    rivals: tuple[Rival, ...]
+    live_uids: frozenset[str]
+    """uids of every ModelService in the namespace, for telling a held lock from an abandoned one."""
+    service: KubeObject | None
+    config_map: KubeObject | None
+    adapters: AdapterObservation
+    adapter_image: str
+    """The image for adoptions that name none."""
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """The ModelService's metadata."""
+        metadata: Mapping[str, Any] = self.model_service["metadata"]
+        return metadata
+
+    @property
+    def namespace(self) -> str:
+        """The namespace everything is in."""
+        return str(self.metadata["namespace"])
+
+    @property
+    def name(self) -> str:
+        """The ModelService's name."""
+        return str(self.metadata["name"])
+
+    @property
+    def uid(self) -> str:
+        """The ModelService's uid."""
+        return str(self.metadata["uid"])

@@ -1,0 +1,266 @@
+"""`Observed` → `Plan`: what to write, in which order, or why nothing may be written.
+
+Owns the decision of one pass. A plan is a value: the shell carries it out (`apply`), and `summary` turns what came of it
+into status, events and the time of the next look.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pydantic
+
+from modelservice_api import v1alpha1, wellknown
+from modelservice_api.conditions import ConditionType, Reasons
+from modelservice_operator.core import adapter, backend, checks, injection, naming, workload
+from modelservice_operator.core.adapter import Rendered
+from modelservice_operator.core.backend import BackendTarget
+from modelservice_operator.core.observed import Observed
+from modelservice_operator.core.refusal import Refusal
+
+Document = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkloadWrite:
+    """One server-side apply on the workload."""
+
+    document: Document
+    manager: str
+    force: bool = False
+    """Only ever true for an adapter container that our own manager is proven to own (R8)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What one pass does. With a `refusal` it writes nothing but status and events."""
+
+    add_finalizer: bool = False
+    owned: tuple[Document, ...] = ()
+    """Service and ConfigMap to apply, before the workload: a pod must find its config when it starts."""
+    take_over: tuple[WorkloadWrite, ...] = ()
+    """Empty applies under managers of ModelServices that no longer exist."""
+    workload: WorkloadWrite | None = None
+    refusal: Refusal | None = None
+    held_back: Refusal | None = None
+    """Why a needed write to the workload is left out (suspended, paused); owned objects are still kept."""
+    backend: BackendTarget | None = None
+    rendered: Rendered | None = None
+    injected: bool = False
+    """Whether the adapter already stands in the template as rendered."""
+    repairs_drift: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReleasePlan:
+    """How a ModelService that is being deleted lets go."""
+
+    releases: tuple[WorkloadWrite, ...] = ()
+    delete: tuple[str, ...] = field(default=())
+    """Plurals of owned objects to delete, after the template was released."""
+    remove_finalizer: bool = True
+
+
+def decide(observed: Observed) -> Plan:
+    """The plan for a ModelService that is not being deleted."""
+    try:
+        spec = v1alpha1.ModelServiceSpec.model_validate(observed.model_service.get("spec") or {})
+    except pydantic.ValidationError as error:
+        return Plan(refusal=_invalid(error))
+    case = checks.Case(observed=observed, spec=spec)
+    if refusal := checks.first_refusal(case):
+        return Plan(refusal=refusal)
+    return _decide_adoption(case)
+
+
+def decide_release(observed: Observed) -> ReleasePlan:
+    """The plan for a ModelService that is being deleted. A missing workload or namespace is already released (R28)."""
+    releases: tuple[WorkloadWrite, ...] = ()
+    if observed.workload is not None:
+        manager = naming.field_manager(observed.uid)
+        if workload.managed_by(observed.workload, manager):
+            document = injection.release_document(observed.workload)
+            releases = (WorkloadWrite(document=document, manager=manager),)
+    owned = (("services", observed.service), ("configmaps", observed.config_map))
+    return ReleasePlan(
+        releases=releases,
+        delete=tuple(
+            plural for plural, found in owned if found is not None and checks.is_owned(found, observed.uid, frozenset())
+        ),
+        remove_finalizer=wellknown.FINALIZER in (observed.metadata.get("finalizers") or []),
+    )
+
+
+def _decide_adoption(case: checks.Case) -> Plan:
+    observed, spec = case.observed, case.spec
+    template = workload.pod_template(case.target)
+    manager = naming.field_manager(observed.uid)
+    ours = workload.owns_adapter(case.target, manager)
+    found = backend.resolve(template, spec.backend or v1alpha1.Backend())
+    if isinstance(found, Refusal):
+        return Plan(refusal=found)
+    ports = adapter.choose_ports(
+        template, spec.mcp or v1alpha1.Mcp(), found, ours=bool(workload.managers_of_adapter(case.target))
+    )
+    if isinstance(ports, Refusal):
+        return Plan(refusal=ports)
+    rendered = adapter.render(
+        name=observed.name, spec=spec, template=template, backend=found, ports=ports, image=_image(case, ours=ours)
+    )
+    meta = injection.template_metadata(
+        observed.name, rendered, default_container=_default_container(case.target, manager, found.container)
+    )
+    injected = ours and injection.exists(template, meta=meta, rendered=rendered)
+    held_back = None if injected else _held_back(case)
+    was_injected = _was_injected(observed)
+    return Plan(
+        add_finalizer=wellknown.FINALIZER not in (observed.metadata.get("finalizers") or []),
+        owned=tuple(
+            document
+            for document, live in (
+                (build_config_map(observed, spec), observed.config_map),
+                (build_service(observed, ports), observed.service),
+            )
+            if not _stands(document, live)
+        ),
+        take_over=() if held_back else _take_over(case, manager),
+        workload=None
+        if injected or held_back
+        else WorkloadWrite(
+            document=injection.apply_document(
+                workload_object=case.target,
+                owner=naming.owner(observed.namespace, observed.name, observed.uid),
+                meta=meta,
+                rendered=rendered,
+            ),
+            manager=manager,
+            force=ours,
+        ),
+        held_back=held_back,
+        backend=found,
+        rendered=rendered,
+        injected=injected,
+        repairs_drift=was_injected and not ours and not injected and held_back is None,
+    )
+
+
+def build_service(observed: Observed, ports: adapter.Ports) -> Document:
+    """The Service in front of the adapters. Numeric target: named ones were lost on native sidecars (kubernetes#127958)."""
+    port = {
+        "name": wellknown.MCP_PORT_NAME,
+        "port": ports.mcp,
+        "targetPort": ports.mcp,
+        "protocol": "TCP",
+        "appProtocol": "http",
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": _owned_metadata(observed, naming.service(observed.name)),
+        "spec": {
+            "type": "ClusterIP",
+            "selector": {wellknown.NAME_LABEL: naming.label_value(observed.name)},
+            "ports": [port],
+        },
+    }
+
+
+def build_config_map(observed: Observed, spec: v1alpha1.ModelServiceSpec) -> Document:
+    """The ConfigMap with the adapter's config document."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": _owned_metadata(observed, naming.config_map(observed.name)),
+        "data": {wellknown.CONFIG_KEY: adapter.build_config(observed.name, spec).to_json()},
+    }
+
+
+def _owned_metadata(observed: Observed, name: str) -> dict[str, Any]:
+    """Same-namespace owner reference: garbage collection is the second net under `decide_release` (R4)."""
+    return {
+        "name": name,
+        "namespace": observed.namespace,
+        "labels": {
+            wellknown.MANAGED_BY_LABEL: wellknown.MANAGED_BY,
+            wellknown.NAME_LABEL: naming.label_value(observed.name),
+        },
+        "ownerReferences": [
+            {
+                "apiVersion": wellknown.API_VERSION,
+                "kind": wellknown.KIND,
+                "name": observed.name,
+                "uid": observed.uid,
+                "controller": True,
+                "blockOwnerDeletion": False,
+            }
+        ],
+    }
+
+
+def _stands(document: Document, live: workload.KubeObject | None) -> bool:
+    return live is not None and injection.covers(live, document)
+
+
+def _image(case: checks.Case, *, ours: bool) -> str:
+    """The image in the CR, else the one adopted with (operator upgrades roll nothing, R24), else the operator's."""
+    if case.spec.adapter is not None and case.spec.adapter.image:
+        return case.spec.adapter.image
+    live = workload.container_named(workload.pod_template(case.target), wellknown.ADAPTER_CONTAINER)
+    pinned = live.get("image") if ours and live is not None else _pinned_in_status(case.observed)
+    return str(pinned or case.observed.adapter_image)
+
+
+def _pinned_in_status(observed: Observed) -> str | None:
+    """What stood there before somebody replaced the whole template. A copied ModelService brings no pin of its own."""
+    injected = (observed.model_service.get("status") or {}).get("injection") or {}
+    return injected.get("image") if _was_injected(observed) else None
+
+
+def _was_injected(observed: Observed) -> bool:
+    """Whether this very ModelService had injected the adapter into this very workload: its lock is still there, or was
+    dropped with the template by a writer who replaces the whole object (`kubectl replace`)."""
+    conditions = (observed.model_service.get("status") or {}).get("conditions") or []
+    return any(
+        condition.get("type") == ConditionType.INJECTED and condition.get("status") == "True"
+        for condition in conditions
+    )
+
+
+def _default_container(target: workload.KubeObject, manager: str, container: str) -> str | None:
+    """Ours to set where the template names none, or where we named it."""
+    meta = workload.pod_template(target).get("metadata") or {}
+    if wellknown.DEFAULT_CONTAINER_ANNOTATION not in (meta.get("annotations") or {}):
+        return container
+    fields: Any = workload.managed_by(target, manager)
+    for key in ("f:spec", "f:template", "f:metadata", "f:annotations"):
+        fields = fields.get(key) or {}
+    return container if f"f:{wellknown.DEFAULT_CONTAINER_ANNOTATION}" in fields else None
+
+
+def _held_back(case: checks.Case) -> Refusal | None:
+    if case.spec.suspend:
+        return Refusal(reason=Reasons.SUSPENDED, message=f"spec.suspend is true; {case.described} is not touched.")
+    if workload.annotations(case.target).get(wellknown.PAUSE_ANNOTATION) == "true":
+        return Refusal(
+            reason=Reasons.PAUSED,
+            message=f'{case.described} carries {wellknown.PAUSE_ANNOTATION}: "true"; remove it to let the adapter back in.',
+        )
+    return None
+
+
+def _take_over(case: checks.Case, manager: str) -> tuple[WorkloadWrite, ...]:
+    """Managers other than ours that hold the adapter belong to ModelServices that are gone (`lock_held` saw to that)."""
+    document = injection.release_document(case.target)
+    return tuple(
+        WorkloadWrite(document=document, manager=other)
+        for other in workload.managers_of_adapter(case.target)
+        if other != manager
+    )
+
+
+def _invalid(error: pydantic.ValidationError) -> Refusal:
+    first = error.errors(include_url=False, include_input=False)[0]
+    path = ".".join(str(part) for part in first["loc"])
+    return Refusal(
+        condition=ConditionType.ACCEPTED, reason=Reasons.INVALID_SPEC, message=f"spec.{path}: {first['msg']}."
+    )

@@ -1,0 +1,42 @@
+"""What of the spec this version can honour: the list of everything it cannot.
+
+Owns one table. A field is taken out of it by the change that makes it work, together with its test.
+"""
+
+from collections.abc import Callable
+
+from modelservice_api.v1alpha1 import Model, ModelServiceSpec
+
+_OPEN_API_TYPES = ("Auto", "OpenAPI")
+
+_UNSUPPORTED: tuple[tuple[str, Callable[[ModelServiceSpec], bool]], ...] = (
+    ("injection.mode", lambda spec: spec.injection is not None and spec.injection.mode not in (None, "Workload")),
+    ("injection.placement", lambda spec: spec.injection is not None and spec.injection.placement != "container"),
+    ("backend.type", lambda spec: spec.backend is not None and spec.backend.type not in _OPEN_API_TYPES),
+    ("backend.v2", lambda spec: spec.backend is not None and spec.backend.v2 is not None),
+    ("backend.openAI", lambda spec: spec.backend is not None and spec.backend.open_ai is not None),
+    ("backend.tvm", lambda spec: spec.backend is not None and spec.backend.tvm is not None),
+    ("backend.torch", lambda spec: spec.backend is not None and spec.backend.torch is not None),
+    ("backend.onnx", lambda spec: spec.backend is not None and spec.backend.onnx is not None),
+    ("model.inputs", lambda spec: bool((spec.model or Model()).inputs)),
+    ("model.outputs", lambda spec: bool((spec.model or Model()).outputs)),
+    ("tools.pinning", lambda spec: spec.tools is not None and spec.tools.pinning != "Report"),
+    ("auth", lambda spec: spec.auth is not None),
+    ("rateLimiting", lambda spec: spec.rate_limiting is not None),
+    ("cache", lambda spec: spec.cache is not None),
+    ("circuitBreaker", lambda spec: spec.circuit_breaker is not None),
+    ("retry", lambda spec: spec.retry is not None),
+    ("batcher", lambda spec: spec.batcher is not None),
+    ("warmUp", lambda spec: spec.warm_up is not None),
+    ("gpu", lambda spec: spec.gpu is not None),
+    ("rollout.onRisk", lambda spec: spec.rollout is not None and spec.rollout.on_risk != "Refuse"),
+    ("rollout.upgradePolicy", lambda spec: spec.rollout is not None and spec.rollout.upgrade_policy != "Pinned"),
+    ("rollout.autoReleaseAfter", lambda spec: spec.rollout is not None and spec.rollout.auto_release_after is not None),
+    ("canary", lambda spec: bool(spec.canary)),
+    ("autoscaling", lambda spec: bool(spec.autoscaling)),
+)
+
+
+def unsupported_fields(spec: ModelServiceSpec) -> list[str]:
+    """Paths below `spec` that are set to something this version cannot do, in a fixed order."""
+    return [path for path, is_asked_for in _UNSUPPORTED if is_asked_for(spec)]

@@ -1,0 +1,134 @@
+"""All reads of one pass, into one frozen `Observed`.
+
+Owns what is looked up and in which order. Decides nothing and writes nothing; a read that fails ends the pass with a
+`KubeError`, because half a picture must not lead to a decision.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from modelservice_api import wellknown
+from modelservice_operator import kube_api
+from modelservice_operator.adapters import Adapters
+from modelservice_operator.core import naming, workload
+from modelservice_operator.core.observed import AdapterObservation, Observed, Rival
+from modelservice_operator.kube_api import KubeApi, Resource
+
+_ASKED_ADAPTERS = 3
+"""How many ready adapters are asked for a report before the pass goes on without one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sources:
+    """Where reads come from."""
+
+    api: KubeApi
+    adapters: Adapters
+    clock: Callable[[], datetime]
+    adapter_image: str
+
+
+def gather(sources: Sources, namespace: str, name: str) -> Observed | None:
+    """Everything one decision needs; None when the ModelService is gone.
+
+    Raises:
+        KubeError: The API server did not answer a read.
+    """
+    model_service = sources.api.get(kube_api.MODEL_SERVICES, namespace, name)
+    if model_service is None:
+        return None
+    siblings = sources.api.list(kube_api.MODEL_SERVICES, namespace)
+    target = _get_workload(sources.api, model_service)
+    uid = str(model_service["metadata"]["uid"])
+    return Observed(
+        now=sources.clock(),
+        model_service=model_service,
+        workload=target,
+        rivals=tuple(_rivals(model_service, siblings)),
+        live_uids=frozenset(str(sibling["metadata"]["uid"]) for sibling in siblings) | {uid},
+        service=sources.api.get(kube_api.SERVICES, namespace, naming.service(name)),
+        config_map=sources.api.get(kube_api.CONFIG_MAPS, namespace, naming.config_map(name)),
+        adapters=_observe_adapters(sources, model_service, target),
+        adapter_image=sources.adapter_image,
+    )
+
+
+def workload_resource(model_service: workload.KubeObject) -> Resource | None:
+    """The resource of the workload that a ModelService names, None for kinds that cannot be adopted."""
+    api_version, kind, _ = workload_key(model_service)
+    plural = workload.ADOPTABLE.get((api_version, kind))
+    return Resource(api_version=api_version, plural=plural) if plural else None
+
+
+def workload_key(model_service: workload.KubeObject) -> tuple[str, str, str]:
+    """(apiVersion, kind, name) of the workload that a ModelService names."""
+    reference = (model_service.get("spec") or {}).get("workloadRef") or {}
+    return (
+        str(reference.get("apiVersion") or "apps/v1"),
+        str(reference.get("kind") or "Deployment"),
+        str(reference.get("name") or ""),
+    )
+
+
+def _get_workload(api: KubeApi, model_service: workload.KubeObject) -> workload.KubeObject | None:
+    resource = workload_resource(model_service)
+    name = workload_key(model_service)[2]
+    if resource is None or not name:
+        return None
+    return api.get(resource, str(model_service["metadata"]["namespace"]), name)
+
+
+def _rivals(model_service: workload.KubeObject, siblings: Any) -> list[Rival]:
+    mine = workload_key(model_service)
+    return [
+        Rival(
+            name=str(sibling["metadata"]["name"]),
+            uid=str(sibling["metadata"]["uid"]),
+            created=str(sibling["metadata"].get("creationTimestamp")),
+            deleting=bool(sibling["metadata"].get("deletionTimestamp")),
+        )
+        for sibling in siblings
+        if workload_key(sibling) == mine and sibling["metadata"]["uid"] != model_service["metadata"]["uid"]
+    ]
+
+
+def _observe_adapters(
+    sources: Sources, model_service: workload.KubeObject, target: workload.KubeObject | None
+) -> AdapterObservation:
+    """Asks adapters only where one of ours stands: other pods of that port are nobody's business."""
+    metadata = model_service["metadata"]
+    manager = naming.field_manager(str(metadata["uid"]))
+    if target is None or metadata.get("deletionTimestamp") or not workload.owns_adapter(target, manager):
+        return AdapterObservation()
+    container = workload.container_named(workload.pod_template(target), wellknown.ADAPTER_CONTAINER)
+    ports = [number for number, _, _ in workload.declared_ports(container or {})]
+    if len(ports) != 2:
+        return AdapterObservation()
+    mcp_port, admin_port = ports
+    namespace, name = str(metadata["namespace"]), str(metadata["name"])
+    hosts = _ready_hosts(sources.api, namespace, name)
+    if not hosts:
+        return AdapterObservation()
+    reports = (sources.adapters.report(host, admin_port) for host in hosts[:_ASKED_ADAPTERS])
+    path = ((model_service.get("spec") or {}).get("mcp") or {}).get("path") or "/mcp"
+    url = f"http://{naming.service(name)}.{namespace}.svc:{mcp_port}{path}"
+    return AdapterObservation(
+        ready_endpoints=len(hosts),
+        report=next((report for report in reports if report is not None), None),
+        handshake=sources.adapters.handshake(url, name),
+    )
+
+
+def _ready_hosts(api: KubeApi, namespace: str, name: str) -> list[str]:
+    """Addresses of ready pods behind our Service, sorted so that every pass asks the same ones."""
+    selector = f"kubernetes.io/service-name={naming.service(name)}"
+    hosts = {
+        str(address)
+        for slice_ in api.list(kube_api.ENDPOINT_SLICES, namespace, selector)
+        for endpoint in slice_.get("endpoints") or []
+        if (endpoint.get("conditions") or {}).get("ready", True)
+        for address in endpoint.get("addresses") or []
+    }
+    return sorted(hosts)

@@ -1,0 +1,130 @@
+"""Events → names to look at. kopf watches, the work queue schedules, `reconcile` does the rest.
+
+Owns what is watched and which ModelService an event concerns. Only `on.event` handlers: they write nothing to the
+objects they watch, so a watched Deployment gains no annotation and no finalizer of kopf's. Our own finalizer is written
+by `apply`, with everything else.
+"""
+
+import asyncio
+import logging
+import time
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Any
+
+import kopf
+
+from modelservice_api import wellknown
+from modelservice_operator import kube_errors
+from modelservice_operator.core import naming, workload
+from modelservice_operator.gather import Sources, workload_key
+from modelservice_operator.reconcile import reconcile
+from modelservice_operator.settings import Settings
+from modelservice_operator.workqueue import WorkQueue
+
+log = logging.getLogger("modelservice_operator")
+
+Key = tuple[str, str]
+"""(namespace, name) of a ModelService."""
+
+
+@dataclass
+class Interest:
+    """Which ModelServices care about which objects. A hint only: every pass reads the cluster anew."""
+
+    by_workload: dict[tuple[str, str, str], set[Key]] = field(default_factory=lambda: defaultdict(set))
+    by_label: dict[tuple[str, str], Key] = field(default_factory=dict)
+    targets: dict[Key, tuple[str, str, str]] = field(default_factory=dict)
+
+    def note(self, model_service: workload.KubeObject) -> set[Key]:
+        """Remembers what a ModelService names; the ModelServices that share its workload."""
+        metadata = model_service["metadata"]
+        key = (str(metadata["namespace"]), str(metadata["name"]))
+        _, kind, name = workload_key(model_service)
+        self.targets[key] = (key[0], kind, name)
+        self.by_workload[self.targets[key]].add(key)
+        self.by_label[(key[0], naming.label_value(key[1]))] = key
+        return self.by_workload[self.targets[key]] - {key}
+
+    def forget(self, key: Key) -> set[Key]:
+        """Forgets a ModelService; those that waited for the same workload."""
+        self.by_label.pop((key[0], naming.label_value(key[1])), None)
+        target = self.targets.pop(key, None)
+        if target is None:
+            return set()
+        waiting = self.by_workload[target]
+        waiting.discard(key)
+        if not waiting:
+            del self.by_workload[target]
+        return set(waiting)
+
+    def of_workload(self, namespace: str, kind: str, name: str) -> set[Key]:
+        """The ModelServices that name this workload."""
+        return set(self.by_workload.get((namespace, kind, name), ()))
+
+
+@dataclass
+class Operator:
+    """The running operator: what it watches for, what waits, who works."""
+
+    settings: Settings
+    sources: Sources
+    interest: Interest = field(default_factory=Interest)
+    queue: WorkQueue[Key] = field(default_factory=lambda: WorkQueue(time.monotonic))
+
+    def register(self, registry: kopf.OperatorRegistry) -> None:
+        """Adds every handler to `registry`."""
+        kopf.on.event(wellknown.GROUP, wellknown.VERSION, wellknown.PLURAL, registry=registry)(self.on_model_service)
+        for (api_version, _), plural in workload.ADOPTABLE.items():
+            group, version = api_version.split("/")
+            kopf.on.event(group, version, plural, registry=registry)(self.on_workload)
+        owned = {wellknown.MANAGED_BY_LABEL: wellknown.MANAGED_BY}
+        kopf.on.event("", "v1", "services", labels=owned, registry=registry)(self.on_owned)
+        kopf.on.event("", "v1", "configmaps", labels=owned, registry=registry)(self.on_owned)
+        kopf.on.event("discovery.k8s.io", "v1", "endpointslices", labels=owned, registry=registry)(self.on_owned)
+
+    async def on_model_service(self, *, event: Any, body: Any, **_: Any) -> None:
+        """A ModelService appeared, changed or went."""
+        key = (str(body["metadata"]["namespace"]), str(body["metadata"]["name"]))
+        if event["type"] == "DELETED":
+            for waiting in self.interest.forget(key):
+                self.queue.add(waiting)
+            return
+        self.interest.note(body)
+        self.queue.add(key)
+
+    async def on_workload(self, *, body: Any, namespace: str | None, name: str, **_: Any) -> None:
+        """A Deployment, StatefulSet or DaemonSet appeared, changed or went."""
+        for key in self.interest.of_workload(namespace or "", str(body["kind"]), name):
+            self.queue.add(key)
+
+    async def on_owned(self, *, namespace: str | None, labels: Any, **_: Any) -> None:
+        """A Service, ConfigMap or EndpointSlice of ours changed."""
+        key = self.interest.by_label.get((namespace or "", str(labels.get(wellknown.NAME_LABEL))))
+        if key is not None:
+            self.queue.add(key)
+
+    async def work(self) -> None:
+        """One worker: takes names until the queue is closed."""
+        while (key := await self.queue.get()) is not None:
+            await self._look_at(key)
+
+    async def sweep(self) -> None:
+        """Adds every known ModelService now and then, for the event that never came."""
+        while True:
+            await asyncio.sleep(self.settings.sweep_seconds)
+            for key in list(self.interest.targets):
+                self.queue.add(key)
+
+    async def _look_at(self, key: Key) -> None:
+        fields = {"namespace": key[0], "name": key[1]}
+        try:
+            again = await asyncio.to_thread(reconcile, self.sources, *key)
+        except kube_errors.KubeError as error:
+            delay = self.queue.failed(key)
+            log.warning("Pass not completed, next in %.1f s: %s", delay, error, extra={"fields": fields})
+        except Exception:  # a bug in one pass must not take the others down
+            delay = self.queue.failed(key)
+            log.exception("Pass ended by a bug, next in %.1f s", delay, extra={"fields": fields})
+        else:
+            self.queue.done(key, look_again_after=again)

@@ -1,0 +1,64 @@
+"""One level-triggered pass over one ModelService: gather → decide → apply → summarise.
+
+Owns the sequence, and the time limit of a release. Called from every event, from the sweep and from timers alike, with
+nothing but a name; what happened before is read from the cluster.
+"""
+
+from datetime import datetime
+
+from modelservice_api.conditions import Reasons
+from modelservice_operator import apply, kube_errors
+from modelservice_operator.core import plan, summary
+from modelservice_operator.core.observed import Observed
+from modelservice_operator.core.summary import Told
+from modelservice_operator.gather import Sources, gather
+
+RELEASE_TIMEOUT_SECONDS = 120.0
+"""How long a release may fail before the ModelService is let go all the same, with a warning (R28)."""
+
+
+def reconcile(sources: Sources, namespace: str, name: str) -> float | None:
+    """Brings one ModelService a step closer; seconds until it wants another look, None for at its next event.
+
+    Raises:
+        KubeError: The pass could not be completed and is worth repeating.
+    """
+    observed = gather(sources, namespace, name)
+    if observed is None:
+        return None
+    if observed.metadata.get("deletionTimestamp"):
+        _release(sources, observed)
+        return None
+    decided = plan.decide(observed)
+    result = apply.apply_plan(sources.api, observed, decided)
+    told = summary.summarise(observed, decided, result)
+    apply.write_summary(sources.api, observed, told)
+    return told.look_again_after
+
+
+def _release(sources: Sources, observed: Observed) -> None:
+    decided = plan.decide_release(observed)
+    if not decided.remove_finalizer:
+        return
+    try:
+        apply.apply_release(sources.api, observed, decided)
+    except kube_errors.KubeError as error:
+        if not _is_overdue(observed):
+            raise
+        message = f"{Reasons.RELEASE_FAILED.sentence} Last error: {error}"
+        apply.tell(
+            sources.api, observed, Told(reason=Reasons.RELEASE_FAILED, message=message, warning=True, on_workload=True)
+        )
+    else:
+        if decided.releases:
+            apply.tell(
+                sources.api,
+                observed,
+                Told(reason=Reasons.RELEASED, message=Reasons.RELEASED.sentence, warning=False, on_workload=True),
+            )
+    apply.remove_finalizer(sources.api, observed)
+
+
+def _is_overdue(observed: Observed) -> bool:
+    since = datetime.fromisoformat(str(observed.metadata["deletionTimestamp"]))
+    return (observed.now - since).total_seconds() > RELEASE_TIMEOUT_SECONDS
