@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+
 from modelservice_api import conditions, wellknown
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -56,7 +57,9 @@ def build_reasons(reasons: Sequence[conditions.Reason]) -> str:
         "A ModelService says where it stands in `status.conditions`. The same reason stands in the event and in the log.",
         "## Conditions",
         "`True` is the good side of all but `RolloutRisk`, `Degraded` and `Conflict`.",
-        _table(["type", "what it answers"], [[f"`{kind}`", text] for kind, text in conditions.CONDITION_SENTENCES.items()]),
+        _table(
+            ["type", "what it answers"], [[f"`{kind}`", text] for kind, text in conditions.CONDITION_SENTENCES.items()]
+        ),
         "## Reasons",
         _table(["reason", "what it means"], [[f"`{reason.name}`", reason.sentence] for reason in reasons]),
     )
@@ -167,7 +170,9 @@ def _plain(value: object) -> str:
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in line) + " |" for line in lines)
+    return "\n".join(
+        "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in line) + " |" for line in lines
+    )
 
 
 def _page(title: str, source: str, *blocks: str) -> str:
@@ -194,10 +199,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for path in old:
         name = path.relative_to(REPOSITORY)
         if check:
-            print(f"{name} is not up to date; run: make generate", file=sys.stderr)
+            sys.stderr.write(f"{name} is not up to date; run: make generate\n")
         else:
             path.write_text(build_pages()[path])
-            print(f"wrote {name}")
+            sys.stdout.write(f"wrote {name}\n")
     return 1 if check and old else 0
 
 
