@@ -1,0 +1,242 @@
+"""The Helm chart, rendered by a real Helm: what an administrator grants and what is installed.
+
+The table of rights below is the contract with administrators; the chart's must equal it. Whole renderings are kept in
+snapshots/, so that no change to what users get goes unseen: `MODELSERVICE_WRITE_SNAPSHOTS=1` writes them anew.
+"""
+
+import filecmp
+import json
+import os
+import re
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from localcluster import programs, settings
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+CHART = REPOSITORY / "helm" / "modelservice"
+SNAPSHOTS = Path(__file__).with_name("snapshots")
+VERSION = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["version"]
+
+RIGHTS = {
+    ("modelservice.dev", "modelservices"): {"get", "list", "watch", "patch"},
+    ("modelservice.dev", "modelservices/status"): {"patch"},
+    ("apps", "deployments"): {"get", "list", "watch", "patch"},
+    ("apps", "statefulsets"): {"get", "list", "watch", "patch"},
+    ("apps", "daemonsets"): {"get", "list", "watch", "patch"},
+    ("", "services"): {"get", "list", "watch", "create", "patch", "delete"},
+    ("", "configmaps"): {"get", "list", "watch", "create", "patch", "delete"},
+    ("discovery.k8s.io", "endpointslices"): {"list", "watch"},
+    ("", "events"): {"create"},
+}
+
+FLAVOURS = {
+    "default": [],
+    "namespaces": ["--set", "watchNamespaces={ml,vision}"],
+    "cluster-wide": ["--set", "clusterWide=true"],
+    "everything": [
+        *("--set", "networkPolicy.enabled=true,networkPolicy.apiServerCIDRs={10.96.0.1/32}"),
+        *("--set", "imagePullSecrets[0].name=registry,priorityClassName=system-cluster-critical"),
+        *("--set-string", "podAnnotations.team=ml,podLabels.team=ml,nodeSelector.disk=ssd"),
+        *("--set-string", f"image.digest=sha256:{'a' * 64},adapter.image.tag=9.9.9,logLevel=DEBUG"),
+    ],
+}
+
+
+@pytest.fixture(scope="session")
+def helm() -> str:
+    """The helm program: the machine's, or the one that the cluster command builds and keeps."""
+    found = shutil.which("helm")
+    return found or str(programs.Programs(folders=settings.read_folders()).tool(programs.HELM))
+
+
+def run(helm: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([helm, *arguments], capture_output=True, text=True, check=False)
+
+
+def template(helm: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = ["template", "release", str(CHART), "--namespace", "operators", "--kube-version", "1.34.4"]
+    return run(helm, *command, *arguments)
+
+
+def render(helm: str, *arguments: str) -> list[dict[str, Any]]:
+    """The objects that the chart makes."""
+    done = template(helm, *arguments)
+    assert done.returncode == 0, done.stderr
+    return [document for document in yaml.safe_load_all(done.stdout) if document]
+
+
+def of_kind(objects: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    return [each for each in objects if each["kind"] == kind]
+
+
+def operator_pod(objects: list[dict[str, Any]]) -> dict[str, Any]:
+    [deployment] = of_kind(objects, "Deployment")
+    pod: dict[str, Any] = deployment["spec"]["template"]["spec"]
+    return pod
+
+
+def operator_environment(objects: list[dict[str, Any]]) -> dict[str, str]:
+    [container] = operator_pod(objects)["containers"]
+    return {entry["name"]: entry["value"] for entry in container["env"]}
+
+
+def rights_of(role: dict[str, Any]) -> dict[tuple[str, str], set[str]]:
+    """(group, resource) to verbs. Rules that could say more than that are not ours."""
+    rights: dict[tuple[str, str], set[str]] = {}
+    for rule in role["rules"]:
+        assert set(rule) == {"apiGroups", "resources", "verbs"}
+        for group in rule["apiGroups"]:
+            for resource in rule["resources"]:
+                rights.setdefault((group, resource), set()).update(rule["verbs"])
+    return rights
+
+
+def test_helm_finds_nothing_to_complain_about(helm: str) -> None:
+    done = run(helm, "lint", "--strict", str(CHART), "--kube-version", "1.34.4")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("flavour", FLAVOURS)
+def test_the_rendered_chart_is_the_one_that_was_reviewed(helm: str, flavour: str) -> None:
+    done = template(helm, *FLAVOURS[flavour])
+    assert done.returncode == 0, done.stderr
+    snapshot = SNAPSHOTS / f"chart-{flavour}.yaml"
+    if os.environ.get("MODELSERVICE_WRITE_SNAPSHOTS"):
+        snapshot.write_text(done.stdout)
+    assert done.stdout == snapshot.read_text()
+
+
+@pytest.mark.promise("least-privilege")
+@pytest.mark.parametrize(
+    ("flavour", "kind"), [("default", "Role"), ("namespaces", "Role"), ("cluster-wide", "ClusterRole")]
+)
+def test_the_operator_is_granted_exactly_the_verbs_it_uses(helm: str, flavour: str, kind: str) -> None:
+    roles = of_kind(render(helm, *FLAVOURS[flavour]), kind)
+    assert [rights_of(role) for role in roles] == [RIGHTS] * len(roles)
+    assert roles
+
+
+@pytest.mark.promise("least-privilege")
+def test_by_default_the_operator_works_in_its_own_namespace_alone(helm: str) -> None:
+    objects = render(helm)
+    assert [role["metadata"]["namespace"] for role in of_kind(objects, "Role")] == ["operators"]
+    assert of_kind(objects, "ClusterRole") == []
+    assert of_kind(objects, "ClusterRoleBinding") == []
+    assert operator_environment(objects)["MODELSERVICE_NAMESPACES"] == "operators"
+
+
+@pytest.mark.promise("least-privilege")
+def test_listed_namespaces_get_a_role_each_and_no_other_does(helm: str) -> None:
+    objects = render(helm, *FLAVOURS["namespaces"])
+    assert [role["metadata"]["namespace"] for role in of_kind(objects, "Role")] == ["ml", "vision"]
+    bindings = of_kind(objects, "RoleBinding")
+    assert [binding["metadata"]["namespace"] for binding in bindings] == ["ml", "vision"]
+    subject = {"kind": "ServiceAccount", "name": "release-modelservice", "namespace": "operators"}
+    assert [binding["subjects"] for binding in bindings] == [[subject]] * 2
+    assert of_kind(objects, "ClusterRole") == []
+    environment = operator_environment(objects)
+    assert environment["MODELSERVICE_NAMESPACES"] == "ml,vision"
+    assert "MODELSERVICE_CLUSTER_WIDE" not in environment
+
+
+def test_cluster_wide_takes_the_place_of_the_list(helm: str) -> None:
+    objects = render(helm, *FLAVOURS["cluster-wide"])
+    assert of_kind(objects, "Role") == []
+    environment = operator_environment(objects)
+    assert environment["MODELSERVICE_CLUSTER_WIDE"] == "true"
+    assert "MODELSERVICE_NAMESPACES" not in environment
+
+
+def test_cluster_wide_and_a_list_at_once_are_refused_with_a_sentence(helm: str) -> None:
+    done = template(helm, "--set", "clusterWide=true,watchNamespaces={ml}")
+    assert done.returncode != 0
+    assert "clusterWide and watchNamespaces exclude each other" in done.stderr
+
+
+@pytest.mark.promise("images-restricted")
+def test_the_operator_pod_is_restricted_and_starts_one_at_a_time(helm: str) -> None:
+    objects = render(helm)
+    [deployment] = of_kind(objects, "Deployment")
+    assert deployment["spec"]["replicas"] == 1
+    assert deployment["spec"]["strategy"] == {"type": "Recreate"}
+    pod = operator_pod(objects)
+    assert pod["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    assert pod["terminationGracePeriodSeconds"] == 30
+    [container] = pod["containers"]
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert set(container["resources"]["limits"]) == {"memory"}
+
+
+def test_the_images_are_those_of_this_version(helm: str) -> None:
+    objects = render(helm)
+    [container] = operator_pod(objects)["containers"]
+    assert container["image"] == f"modelservice/operator:{VERSION}"
+    assert operator_environment(objects)["MODELSERVICE_ADAPTER_IMAGE"] == f"modelservice/adapter:{VERSION}"
+
+
+def test_a_digest_wins_over_a_tag(helm: str) -> None:
+    digest = "sha256:" + "0" * 64
+    objects = render(helm, "--set", f"image.tag=1.2.3,image.digest={digest},image.repository=example.com/operator")
+    [container] = operator_pod(objects)["containers"]
+    assert container["image"] == f"example.com/operator@{digest}"
+
+
+@pytest.mark.promise("chart-values-checked")
+@pytest.mark.parametrize(
+    ("value", "named"),
+    [
+        ("watchNamespace={ml}", "watchNamespace"),
+        ("logLevel=LOUD", "logLevel"),
+        ("clusterWide=perhaps", "clusterWide"),
+        ("watchNamespaces={Not_A_Namespace}", "watchNamespaces"),
+        ("watchNamespaces={ml,ml}", "watchNamespaces"),
+        ("image.digest=latest", "digest"),
+        ("resources.limit.memory=1Gi", "limit"),
+    ],
+)
+def test_a_wrong_value_is_refused_by_its_name(helm: str, value: str, named: str) -> None:
+    done = template(helm, "--set", value)
+    assert done.returncode != 0
+    assert named in done.stderr
+
+
+def test_a_cluster_that_is_too_old_is_refused(helm: str) -> None:
+    done = run(helm, "template", "release", str(CHART), "--kube-version", "1.28.0")
+    assert "kubeVersion" in done.stderr
+
+
+def test_chart_and_project_have_one_version() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert (chart["version"], chart["appVersion"]) == (VERSION, VERSION)
+
+
+def test_the_chart_carries_the_generated_crds_and_no_others() -> None:
+    generated = sorted(path.name for path in (REPOSITORY / "crds").glob("*.yaml"))
+    assert sorted(path.name for path in (CHART / "crds").iterdir()) == generated
+    _, different, errors = filecmp.cmpfiles(REPOSITORY / "crds", CHART / "crds", generated, shallow=False)
+    assert (different, errors) == ([], []), "run: make generate"
+
+
+def test_every_value_has_a_comment_and_a_place_in_the_schema() -> None:
+    text = (CHART / "values.yaml").read_text()
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    lines = text.splitlines()
+    bare = [
+        line
+        for number, line in enumerate(lines)
+        if re.match(r"^[A-Za-z]", line)
+        and not (lines[number - 1].startswith("#") or re.match(r"^[A-Za-z]", lines[number - 1]))
+    ]
+    assert bare == []
+    assert set(yaml.safe_load(text)) | {"global"} == set(schema["properties"])
