@@ -95,9 +95,9 @@ class Backend(_Type):
         ("!has(self.openAPI) || self.type in ['Auto', 'OpenAPI']", "openAPI needs type Auto or OpenAPI"),
         ("!has(self.v2) || self.type in ['Auto', 'V2']", "v2 needs type Auto or V2"),
         ("!has(self.openAI) || self.type in ['Auto', 'OpenAI']", "openAI needs type Auto or OpenAI"),
-        ("!has(self.tvm) || self.type == 'TVM'", "tvm needs type TVM"),
-        ("!has(self.torch) || self.type == 'Torch'", "torch needs type Torch"),
-        ("!has(self.onnx) || self.type == 'ONNX'", "onnx needs type ONNX"),
+        ("!has(self.tvm) || self.type in ['Auto', 'TVM']", "tvm needs type Auto or TVM"),
+        ("!has(self.torch) || self.type in ['Auto', 'Torch']", "torch needs type Auto or Torch"),
+        ("!has(self.onnx) || self.type in ['Auto', 'ONNX']", "onnx needs type Auto or ONNX"),
     )
 
 

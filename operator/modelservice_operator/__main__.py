@@ -8,6 +8,7 @@ import logging
 import signal
 import sys
 from datetime import UTC, datetime
+from typing import Any
 
 import kopf
 
@@ -44,6 +45,7 @@ async def run(settings: Settings) -> None:
     )
     operator = Operator(settings=settings, sources=sources)
     registry = kopf.OperatorRegistry()
+    kopf.on.login(registry=registry)(log_in)
     operator.register(registry)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -67,6 +69,11 @@ async def run(settings: Settings) -> None:
         sweeper.cancel()
         await asyncio.gather(*workers)
         log.info("Stopped")
+
+
+def log_in(**kwargs: Any) -> Any:
+    """kopf's credentials, from where `ClusterApi.connect` takes ours: the pod's service account, else kubeconfig."""
+    return kopf.login_with_service_account(**kwargs) or kopf.login_with_kubeconfig(**kwargs)
 
 
 def kopf_settings() -> kopf.OperatorSettings:

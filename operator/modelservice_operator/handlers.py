@@ -35,19 +35,28 @@ class Interest:
     by_workload: dict[tuple[str, str, str], set[Key]] = field(default_factory=lambda: defaultdict(set))
     by_label: dict[tuple[str, str], Key] = field(default_factory=dict)
     targets: dict[Key, tuple[str, str, str]] = field(default_factory=dict)
+    seen: dict[Key, tuple[str, ...]] = field(default_factory=dict)
 
-    def note(self, model_service: workload.KubeObject) -> set[Key]:
-        """Remembers what a ModelService names; the ModelServices that share its workload."""
+    def is_news(self, model_service: workload.KubeObject) -> bool:
+        """Whether anything but the status changed since the last event: our own status writes need no pass."""
+        metadata = model_service["metadata"]
+        key = (str(metadata["namespace"]), str(metadata["name"]))
+        now = tuple(str(metadata.get(name)) for name in ("uid", "generation", "deletionTimestamp", "finalizers"))
+        before, self.seen[key] = self.seen.get(key), now
+        return now != before
+
+    def note(self, model_service: workload.KubeObject) -> None:
+        """Remembers what a ModelService names."""
         metadata = model_service["metadata"]
         key = (str(metadata["namespace"]), str(metadata["name"]))
         _, kind, name = workload_key(model_service)
         self.targets[key] = (key[0], kind, name)
         self.by_workload[self.targets[key]].add(key)
         self.by_label[(key[0], naming.label_value(key[1]))] = key
-        return self.by_workload[self.targets[key]] - {key}
 
     def forget(self, key: Key) -> set[Key]:
         """Forgets a ModelService; those that waited for the same workload."""
+        self.seen.pop(key, None)
         self.by_label.pop((key[0], naming.label_value(key[1])), None)
         target = self.targets.pop(key, None)
         if target is None:
@@ -91,7 +100,8 @@ class Operator:
                 self.queue.add(waiting)
             return
         self.interest.note(body)
-        self.queue.add(key)
+        if self.interest.is_news(body) or event["type"] is None:
+            self.queue.add(key)
 
     async def on_workload(self, *, body: Any, namespace: str | None, name: str, **_: Any) -> None:
         """A Deployment, StatefulSet or DaemonSet appeared, changed or went."""

@@ -59,10 +59,7 @@ class WorkQueue(Generic[Key]):
     async def get(self) -> Key | None:
         """The next name, which is then active until `done`; None once the queue is closed."""
         while not self._closed:
-            self._promote()
-            if self._ready:
-                key, _ = self._ready.popitem(last=False)
-                self._active.add(key)
+            if (key := self.take()) is not None:
                 return key
             self._changed.clear()
             timeout = max(0.0, self._later[0][0] - self._clock()) if self._later else None
@@ -71,6 +68,15 @@ class WorkQueue(Generic[Key]):
             except TimeoutError:
                 continue
         return None
+
+    def take(self) -> Key | None:
+        """The next name that is ready now, which is then active until `done`; None when none is."""
+        self._promote()
+        if self._closed or not self._ready:
+            return None
+        key, _ = self._ready.popitem(last=False)
+        self._active.add(key)
+        return key
 
     def done(self, key: Key, *, look_again_after: float | None) -> None:
         """`key` was looked at with success."""

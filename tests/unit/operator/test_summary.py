@@ -1,0 +1,198 @@
+"""What a user reads after a pass."""
+
+import dataclasses
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from kube_objects import NOW, adopted, deployment, model_service, modified, observed, with_spec, with_value
+from modelservice_api.adapter_config import AdapterReport, BackendReport, BackendState, ServerConfig, ToolsReport
+from modelservice_operator.core import plan, summary
+from modelservice_operator.core.observed import AdapterObservation, Handshake, Observed
+
+UID = "6217c01a-db50"
+
+
+def report(state: BackendState, message: str = "") -> AdapterReport:
+    return AdapterReport(
+        server=ServerConfig(name="fraud", version="1"),
+        config_digest="sha256:1",
+        backend=BackendReport(type="OpenAPI", state=state, message=message),
+        tools=ToolsReport(count=2, hash="sha256:2", names=("predict", "train")) if state == "Ready" else ToolsReport(),
+        protocol_versions=("2026-07-28",),
+    )
+
+
+SHAKEN = Handshake(server_name="fraud", server_version="1", protocol_versions=("2026-07-28",))
+
+
+def running(adapters: AdapterObservation, **status: Any) -> summary.Summary:
+    """A pass over an adopted workload whose adapters say `adapters`."""
+    first = observed()
+    decided = plan.decide(first)
+    assert decided.rendered is not None
+    done = {"observedGeneration": 1, "updatedReplicas": 1, "availableReplicas": 1, "replicas": 1}
+    live = modified(adopted(deployment(), decided.rendered, uid=UID), with_value("status", done))
+    service = modified(dict(first.model_service), with_value("status", status))
+    seen = dataclasses.replace(first, workload=live, adapters=adapters, model_service=service)
+    again = plan.decide(seen)
+    return summary.summarise(seen, again, summary.Result(workload=live))
+
+
+def conditions(told: summary.Summary) -> dict[str, tuple[str, str]]:
+    return {found["type"]: (found["status"], found["reason"]) for found in told.status["conditions"]}
+
+
+def test_a_ready_model_publishes_its_address_tools_and_server() -> None:
+    told = running(AdapterObservation(ready_endpoints=1, report=report("Ready"), handshake=SHAKEN))
+    assert conditions(told) == {
+        "Accepted": ("True", "Accepted"),
+        "Conflict": ("False", "NoConflict"),
+        "Injected": ("True", "Injected"),
+        "Discovered": ("True", "Discovered"),
+        "Verified": ("True", "Verified"),
+        "RolloutComplete": ("True", "RolloutComplete"),
+        "Ready": ("True", "Ready"),
+    }
+    assert told.status["address"] == {"url": "http://fraud-mcp.ml.svc:8931/mcp"}
+    assert told.status["tools"] == {"count": 2, "hash": "sha256:2", "names": ["predict", "train"]}
+    assert told.status["serverInfo"] == {"name": "fraud", "version": "1", "protocolVersions": ["2026-07-28"]}
+    assert told.status["backend"] == {"type": "OpenAPI", "container": "server", "port": 8000}
+    assert told.look_again_after == summary.READY_RECHECK_SECONDS
+    assert [event.reason.name for event in told.events] == ["Injected", "Discovered", "Verified", "Ready"]
+
+
+@pytest.mark.promise("warm")
+@pytest.mark.parametrize(
+    ("adapters", "condition", "expected"),
+    [
+        (AdapterObservation(), "Discovered", ("Unknown", "WaitingForAdapter")),
+        (AdapterObservation(ready_endpoints=1, report=report("Discovering")), "Discovered", ("Unknown", "Discovering")),
+        (
+            AdapterObservation(ready_endpoints=1, report=report("Unreachable")),
+            "Discovered",
+            ("False", "BackendUnreachable"),
+        ),
+        (
+            AdapterObservation(ready_endpoints=1, report=report("NotRecognised")),
+            "Discovered",
+            ("False", "BackendNotRecognised"),
+        ),
+        (
+            AdapterObservation(ready_endpoints=1, report=report("Invalid")),
+            "Discovered",
+            ("False", "BackendSchemaInvalid"),
+        ),
+        (AdapterObservation(ready_endpoints=1, report=report("NoTools")), "Discovered", ("False", "NoTools")),
+        (
+            AdapterObservation(ready_endpoints=1, report=report("Ready"), handshake=Handshake(error="refused")),
+            "Verified",
+            ("False", "HandshakeFailed"),
+        ),
+    ],
+)
+def test_no_address_is_published_before_a_handshake_succeeded(
+    adapters: AdapterObservation, condition: str, expected: tuple[str, str]
+) -> None:
+    told = running(adapters)
+    assert conditions(told)[condition] == expected
+    assert conditions(told)["Ready"] == ("False", expected[1])
+    assert "address" not in told.status
+
+
+def test_a_published_address_and_the_known_tools_stay_while_the_model_server_is_away() -> None:
+    told = running(
+        AdapterObservation(ready_endpoints=1, report=report("Unreachable"), handshake=SHAKEN),
+        address={"url": "http://fraud-mcp.ml.svc:8931/mcp"},
+        tools={"count": 2, "hash": "sha256:2", "names": ["predict", "train"]},
+    )
+    assert conditions(told)["Ready"] == ("False", "BackendUnreachable")
+    assert told.status["address"] == {"url": "http://fraud-mcp.ml.svc:8931/mcp"}
+    assert told.status["tools"]["count"] == 2
+
+
+def test_an_address_of_another_port_is_withdrawn() -> None:
+    told = running(AdapterObservation(), address={"url": "http://fraud-mcp.ml.svc:9999/mcp"})
+    assert "address" not in told.status
+
+
+def refused(service: dict[str, Any]) -> tuple[Observed, summary.Summary]:
+    seen = observed(service=service)
+    decided = plan.decide(seen)
+    return seen, summary.summarise(seen, decided, summary.Result(workload=seen.workload))
+
+
+def test_a_refusal_is_told_once_on_both_objects() -> None:
+    service = model_service("fraud", with_spec(auth={"issuers": ["a"]}))
+    _, told = refused(service)
+    assert conditions(told) == {
+        "Accepted": ("False", "NotSupportedYet"),
+        "Conflict": ("False", "NoConflict"),
+        "Injected": ("False", "NotSupportedYet"),
+        "Ready": ("False", "NotSupportedYet"),
+    }
+    assert [(event.reason.name, event.warning, event.on_workload) for event in told.events] == [
+        ("NotSupportedYet", True, True)
+    ]
+    _, again = refused(modified(service, with_value("status", dict(told.status))))
+    assert again.events == ()
+    assert again.status == told.status
+
+
+def test_a_refusal_leaves_what_stands_and_says_so() -> None:
+    first = observed()
+    rendered = plan.decide(first).rendered
+    assert rendered is not None
+    live = adopted(deployment(), rendered, uid=UID)
+    service = modified(dict(first.model_service), with_value("spec.auth", {"issuers": ["a"]}))
+    seen = dataclasses.replace(first, workload=live, model_service=service)
+    told = summary.summarise(seen, plan.decide(seen), summary.Result(workload=live))
+    assert conditions(told)["Accepted"] == ("False", "NotSupportedYet")
+    assert conditions(told)["Injected"] == ("True", "Injected")
+    assert conditions(told)["Ready"] == ("False", "NotSupportedYet")
+
+
+def test_a_condition_keeps_its_time_until_its_status_changes() -> None:
+    told = running(AdapterObservation())
+    earlier = [{**found, "lastTransitionTime": "2026-12-01T09:00:00Z"} for found in told.status["conditions"]]
+    same = running(AdapterObservation(), conditions=earlier)
+    assert {found["lastTransitionTime"] for found in same.status["conditions"]} == {"2026-12-01T09:00:00Z"}
+    better = running(
+        AdapterObservation(ready_endpoints=1, report=report("Ready"), handshake=SHAKEN), conditions=earlier
+    )
+    times = {found["type"]: found["lastTransitionTime"] for found in better.status["conditions"]}
+    assert times["Injected"] == "2026-12-01T09:00:00Z"
+    assert times["Ready"] == "2026-12-01T12:00:00Z"
+
+
+@pytest.mark.parametrize(("age", "wait"), [(0, 1.0), (20, 5.0), (3600, 30.0)])
+def test_what_is_not_ready_is_looked_at_often_at_first_and_less_later(age: int, wait: float) -> None:
+    since = (NOW - timedelta(seconds=age)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    earlier = [{"type": "Ready", "status": "False", "reason": "WaitingForAdapter", "lastTransitionTime": since}]
+    assert running(AdapterObservation(), conditions=earlier).look_again_after == wait
+
+
+def test_repaired_drift_is_one_warning_on_both_objects() -> None:
+    injected = {
+        "type": "Injected",
+        "status": "True",
+        "reason": "Injected",
+        "lastTransitionTime": "2026-12-01T09:00:00Z",
+    }
+    seen = observed(service=modified(model_service(), with_value("status", {"conditions": [injected]})))
+    decided = plan.decide(seen)
+    assert decided.rendered is not None
+    written = adopted(deployment(), decided.rendered, uid=UID)
+    told = summary.summarise(seen, decided, summary.Result(workload=written, wrote_workload=True))
+    assert [(event.reason.name, event.on_workload) for event in told.events] == [("DriftRepaired", True)]
+
+
+def test_a_paused_workload_says_why_its_rollout_does_not_come() -> None:
+    first = observed()
+    rendered = plan.decide(first).rendered
+    assert rendered is not None
+    live = modified(adopted(deployment(), rendered, uid=UID), with_value("spec.paused", True))
+    seen = dataclasses.replace(first, workload=live)
+    told = summary.summarise(seen, plan.decide(seen), summary.Result(workload=live))
+    assert conditions(told)["RolloutComplete"] == ("False", "RolloutPaused")
