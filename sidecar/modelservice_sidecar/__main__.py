@@ -1,0 +1,102 @@
+"""The container's command: `python -m modelservice_sidecar --config … --mcp-port … --admin-port … --backend-port …`.
+
+Owns the arguments and the exit codes: 0 after a graceful end, 2 for wrong arguments, 3 where a port is taken. Ports are
+arguments because old and new pods of a rollout read one ConfigMap; everything else is in the config document.
+"""
+
+import argparse
+import asyncio
+import sys
+from pathlib import Path
+
+import uvloop
+
+from modelservice_api.adapter_config import AdapterConfig
+from modelservice_sidecar.app import Adapter, Options, create_app
+from modelservice_sidecar.config_file import BadDocumentError, ConfigFile
+from modelservice_sidecar.log import LineWriter
+from modelservice_sidecar.server import Listen, PortTakenError, serve
+
+EXIT_PORT_TAKEN = 3
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the adapter until a signal ends it; the exit code."""
+    options = _parser().parse_args(arguments)
+    writer = LineWriter()
+    file = ConfigFile(options.config)
+    config = load(file, writer)
+    adapter = create_app(config, options=Options(backend_port=options.backend_port, config_file=file), writer=writer)
+    listen = Listen(
+        mcp_host=options.bind,
+        mcp_port=options.mcp_port,
+        admin_host=options.admin_bind,
+        admin_port=options.admin_port,
+        drain_seconds=options.drain_seconds,
+    )
+    return run(adapter, listen)
+
+
+def run(adapter: Adapter, listen: Listen) -> int:
+    """Serve on a loop of its own; the exit code."""
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(serve(adapter, listen))
+    except PortTakenError as error:
+        adapter.writer.event("port_taken", message=f"{error}. Choose another port or stop who uses it.")
+        adapter.writer.flush(patience=0.5)
+        return EXIT_PORT_TAKEN
+    return 0
+
+
+def load(file: ConfigFile, writer: LineWriter) -> AdapterConfig:
+    """The document, or the defaults with a line that says why."""
+    try:
+        config = file.read()
+    except BadDocumentError as error:
+        writer.event("config_rejected", message=f"{error}. Starting with the defaults.")
+        return AdapterConfig()
+    if config is None:
+        writer.event("config_missing", message=f"There is no {file.path}; starting with the defaults.")
+        return AdapterConfig()
+    return config
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m modelservice_sidecar", description="The MCP adapter beside a model server."
+    )
+    parser.add_argument("--config", type=Path, default=Path("/etc/modelservice/config.json"), metavar="FILE")
+    parser.add_argument("--mcp-port", type=_port, default=8931, metavar="PORT", help="MCP and JSON-RPC (default 8931)")
+    parser.add_argument("--admin-port", type=_port, default=8932, metavar="PORT", help="probes, metrics (default 8932)")
+    parser.add_argument(
+        "--backend-port",
+        type=_port,
+        default=8000,
+        metavar="PORT",
+        help="the model server's, on loopback (default 8000)",
+    )
+    parser.add_argument("--bind", default="0.0.0.0", metavar="ADDRESS")  # noqa: S104 - reached through the pod's address
+    parser.add_argument("--admin-bind", default="0.0.0.0", metavar="ADDRESS")  # noqa: S104 - the kubelet's probes
+    parser.add_argument("--drain-seconds", type=_seconds, default=5.0, metavar="SECONDS")
+    return parser
+
+
+def _port(value: str) -> int:
+    if not value.isascii() or not value.isdigit() or int(value) > 65535:
+        raise argparse.ArgumentTypeError(f"{value!r} is not a port (0 to 65535)")
+    return int(value)
+
+
+def _seconds(value: str) -> float:
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= 3600:
+        raise argparse.ArgumentTypeError(f"{value!r} is not a number of seconds (0 to 3600)")
+    return seconds
+
+
+if __name__ == "__main__":
+    sys.exit(main())

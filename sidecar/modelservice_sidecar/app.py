@@ -1,0 +1,264 @@
+"""The adapter as one value: `create_app(config, clock)` and nothing global.
+
+Owns the composition: which middleware stands where, what is swapped when configuration or tools change, and the order of
+starting and stopping. It is an ASGI application for the MCP port; its `admin` is one for the admin port.
+"""
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+from modelservice_api.adapter_config import AdapterConfig, AdapterReport, BackendReport, ToolsReport
+from modelservice_sidecar import inbound as requests
+from modelservice_sidecar import pipeline
+from modelservice_sidecar.admin_http import AdminEndpoint
+from modelservice_sidecar.backends.base import Backend, Description
+from modelservice_sidecar.calls import Calls, Snapshot
+from modelservice_sidecar.clock import Clock
+from modelservice_sidecar.config_file import BadDocumentError, ConfigFile
+from modelservice_sidecar.core import revisions
+from modelservice_sidecar.discovery import Discovery, Pace
+from modelservice_sidecar.exchange import Timing
+from modelservice_sidecar.inbound import ASGIApp, Receive, Scope, Send
+from modelservice_sidecar.log import LineWriter
+from modelservice_sidecar.mcp_http import McpEndpoint
+from modelservice_sidecar.middleware.body import Body
+from modelservice_sidecar.middleware.context import Context
+from modelservice_sidecar.middleware.drain import Drain
+from modelservice_sidecar.middleware.origin import Origin
+from modelservice_sidecar.pipeline import Limiter
+from modelservice_sidecar.published import Published, publish
+from modelservice_sidecar.rpc_http import RpcEndpoint
+from modelservice_sidecar.subscriptions import Subscriptions
+from modelservice_sidecar.telemetry import Telemetry
+from modelservice_sidecar.upstream import Pool
+
+LIST_TTL_MS: Final = 5_000
+LIST_TTL_MS_BEFORE_READY: Final = 1_000
+CONFIG_POLL: Final = 2.0
+RPC_PATHS: Final = frozenset({"/rpc", "/rpc/"})
+_SPARE_CONNECTIONS: Final = 2
+"""For discovery, so that it never waits behind calls that hang."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Options:
+    """What is not in the config document: facts about this process.
+
+    `config_poll` is seconds between looks at the config file, if there is one.
+    """
+
+    backend_host: str = "127.0.0.1"
+    backend_port: int = 8000
+    config_file: ConfigFile | None = None
+    config_poll: float = CONFIG_POLL
+    pace: Pace = field(default_factory=Pace)
+    timing: Timing = field(default_factory=Timing)
+
+
+class Adapter:
+    """ASGI application of the MCP port; start and stop it by the lifespan protocol or by `start` and `aclose`."""
+
+    def __init__(self, config: AdapterConfig, clock: Clock, options: Options, writer: LineWriter) -> None:
+        self.config = config
+        self.draining = False
+        self.writer = writer
+        self.subscriptions = Subscriptions()
+        self.telemetry = Telemetry(writer=writer)
+        self._options = options
+        self._tasks: list[asyncio.Task[None]] = []
+        self._limiter = Limiter(config.limits.max_concurrency)
+        self._pool = Pool(
+            options.backend_host,
+            options.backend_port,
+            max_connections=config.limits.max_concurrency + _SPARE_CONNECTIONS,
+        )
+        self._file = options.config_file
+        self._published = Published()
+        self._backend: Backend | None = None
+        self._snapshot = self._take_snapshot()
+        self.discovery = Discovery(self._pool, config.backend, on_found=self._publish, writer=writer, pace=options.pace)
+        self.calls = Calls(snapshot=self.snapshot, telemetry=self.telemetry, monotonic=clock.monotonic)
+        self.admin: ASGIApp = AdminEndpoint(
+            report=self.report, draining=lambda: self.draining, telemetry=self.telemetry, monotonic=clock.monotonic
+        )
+        self._mcp: ASGIApp = McpEndpoint(
+            calls=self.calls,
+            snapshot=self.snapshot,
+            subscriptions=self.subscriptions,
+            telemetry=self.telemetry,
+            timing=options.timing,
+        )
+        self._rpc: ASGIApp = RpcEndpoint(
+            calls=self.calls, snapshot=self.snapshot, telemetry=self.telemetry, timing=options.timing
+        )
+        self._http = self._stack(clock)
+        self._add_gauges()
+
+    def _stack(self, clock: Clock) -> ASGIApp:
+        """The MCP port's layers, innermost first."""
+        app: ASGIApp = self._endpoint
+        app = Body(
+            app,
+            limit=lambda: self.config.limits.max_body_bytes,
+            on_reject=self.telemetry.rejected,
+            monotonic=clock.monotonic,
+        )
+        app = Origin(app, config=lambda: self.config.mcp, on_reject=self.telemetry.rejected)  # before a body is read
+        app = Drain(app, draining=lambda: self.draining)  # refusals, too, send their client elsewhere
+        return Context(app, writer=self.writer, monotonic=clock.monotonic)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            await self._http(scope, receive, send)
+        elif scope["type"] == "lifespan":
+            await self._lifespan(receive, send)
+
+    async def _endpoint(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Exact paths only, with or without a final slash; nothing is redirected, which would lose a POST's body."""
+        path = scope["path"]
+        mcp_path = self.config.mcp.path
+        # raw_path: an encoded spelling of a path is another path to every proxy in front of us.
+        if scope.get("raw_path", path.encode()) != path.encode():
+            await self._not_found(scope, send)
+        elif path == mcp_path or path == mcp_path.rstrip("/") + "/":
+            await self._mcp(scope, receive, send)
+        elif path in RPC_PATHS:
+            await self._rpc(scope, receive, send)
+        else:
+            await self._not_found(scope, send)
+
+    async def _not_found(self, scope: Scope, send: Send) -> None:
+        self.telemetry.rejected("path")
+        await requests.refuse(requests.of(scope), send, 404, f"Not found; MCP is served at {self.config.mcp.path}")
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        await receive()
+        await self.start()
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await self.aclose()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    def snapshot(self) -> Snapshot:
+        """All that a call needs, as it is now."""
+        return self._snapshot
+
+    def report(self) -> AdapterReport:
+        """What the operator asks for."""
+        catalogue = self._published.catalogue
+        return AdapterReport(
+            server=self.config.server,
+            config_digest=self.config.digest(),
+            backend=self.discovery.report,
+            tools=ToolsReport(count=len(catalogue.tools), hash=catalogue.hash, names=catalogue.names),
+            protocol_versions=revisions.ALL,
+        )
+
+    async def start(self) -> None:
+        """Begin to look for the model server, and at the config file."""
+        self._tasks.append(asyncio.create_task(self.discovery.run()))
+        if self._file is not None:
+            self._tasks.append(asyncio.create_task(self._watch_config(self._file)))
+
+    async def aclose(self) -> None:
+        """Stop the background work and close every connection to the model server."""
+        self.subscriptions.close()
+        for task in self._tasks:
+            task.cancel()
+        for task in self._tasks:
+            with suppress(asyncio.CancelledError):
+                await task
+        self._tasks.clear()
+        await self._pool.aclose()
+        self.writer.flush()
+
+    def begin_drain(self) -> None:
+        """Say to everybody that this process is leaving; keep serving."""
+        self.draining = True
+        self.subscriptions.refuse_new()
+
+    async def reconfigure(self, config: AdapterConfig) -> None:
+        """Obey another configuration from the next call on; calls in flight finish on the old one."""
+        before, self.config = self.config, config
+        self._limiter.resize(config.limits.max_concurrency)
+        self._pool.resize(config.limits.max_concurrency + _SPARE_CONNECTIONS)
+        self._snapshot = self._take_snapshot()
+        if config.backend != before.backend:
+            await self.discovery.reconfigure(config.backend)
+        elif config.tools != before.tools:
+            await self.discovery.republish()
+
+    async def _watch_config(self, file: ConfigFile) -> None:
+        while True:
+            if file.changed():
+                try:
+                    config = file.read()
+                except BadDocumentError as error:
+                    self.writer.event("config_rejected", message=f"{error}. The configuration stays as it was.")
+                else:
+                    if config is not None and config != self.config:
+                        await self.reconfigure(config)
+                        self.writer.event("config_loaded", digest=config.digest())
+            await asyncio.sleep(self._options.config_poll)
+
+    async def _publish(self, backend: Backend, description: Description) -> BackendReport:
+        """Swap in what was found, tell who listens, and say how it went."""
+        tools = self.config.tools
+        published = await asyncio.to_thread(publish, description.tools, tools, description.notes)
+        changed = published.catalogue.hash != self._published.catalogue.hash
+        self._published = published
+        self._backend = backend
+        self._snapshot = self._take_snapshot()
+        self.telemetry.forget_tools()
+        if changed:
+            self.subscriptions.tools_changed()
+        return _report(description, published)
+
+    def _take_snapshot(self) -> Snapshot:
+        return Snapshot(
+            config=self.config,
+            published=self._published,
+            pipeline=pipeline.build(self.config.limits, self._limiter),
+            backend=self._backend,
+            list_ttl_ms=LIST_TTL_MS if self._backend is not None else LIST_TTL_MS_BEFORE_READY,
+        )
+
+    def _add_gauges(self) -> None:
+        gauge = self.telemetry.gauge
+        gauge("modelservice_calls_in_flight", "Tool calls being answered.", lambda: self.calls.in_flight)
+        gauge("modelservice_calls_waiting", "Tool calls waiting for a slot.", lambda: self._limiter.waiting)
+        gauge("modelservice_tools", "Published tools.", lambda: len(self._published.tools))
+        gauge("modelservice_listen_streams", "Open subscriptions/listen streams.", lambda: self.subscriptions.count)
+        gauge(
+            "modelservice_backend_connections", "Open connections to the model server.", lambda: self._pool.connections
+        )
+        gauge(
+            "modelservice_backend_up",
+            "Whether the model server was found and understood.",
+            lambda: float(self.discovery.report.state == "Ready"),
+        )
+
+
+def create_app(
+    config: AdapterConfig,
+    clock: Clock | None = None,
+    *,
+    options: Options | None = None,
+    writer: LineWriter | None = None,
+) -> Adapter:
+    """An adapter for this configuration. Nothing runs until it is started."""
+    clock = clock or Clock()
+    return Adapter(config, clock, options or Options(), writer or LineWriter(now=clock.wall))
+
+
+def _report(description: Description, published: Published) -> BackendReport:
+    catalogue = published.catalogue
+    said = " ".join(catalogue.notes[:3])
+    if len(catalogue.notes) > 3:
+        said += f" And {len(catalogue.notes) - 3} more."
+    if not catalogue.tools:
+        message = said or "The OpenAPI document describes no operation that is published."
+        return BackendReport(type=description.kind, state="NoTools", message=message)
+    return BackendReport(type=description.kind, state="Ready", message=said)

@@ -1,0 +1,104 @@
+"""The one seam between the adapter and a kind of model server.
+
+Owns the `Backend` protocol and the values that cross it. May not know HTTP, MCP or any one kind: `openapi` and later kinds
+implement it, the pipeline and discovery use it.
+"""
+
+from collections.abc import AsyncGenerator, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from modelservice_api.adapter_config import BackendType
+from modelservice_sidecar.core.catalogue import ToolSpec
+from modelservice_sidecar.core.trace import Ids
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Description:
+    """What a model server says it can do. Equal `fingerprint`s mean nothing changed."""
+
+    kind: BackendType
+    fingerprint: str
+    tools: tuple[ToolSpec, ...]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Progress:
+    """A sign of life from a running call: a piece of its answer, or its count of pieces so far."""
+
+    value: float
+    message: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+    """A model server's answer in MCP's terms.
+
+    `content` is a list of content blocks. `structured` is the JSON value for `structuredContent` and is absent where
+    `has_structured` is false. `raw` is the same value as JSON bytes where it came as such, so it need not be written again.
+    """
+
+    content: list[dict[str, Any]]
+    structured: Any = None
+    has_structured: bool = False
+    raw: bytes | None = None
+
+
+@dataclass(kw_only=True, slots=True)
+class CallContext:
+    """What a backend may know about a call and what it tells back.
+
+    `deadline` is on the loop's clock. The three counters are written by the backend and end in the log line.
+    """
+
+    ids: Ids
+    deadline: float
+    on_progress: Callable[[Progress], None] | None = None
+    backend_seconds: float = 0.0
+    backend_status: int = 0
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+class Backend(Protocol):
+    """One model server. Every method may be called from many tasks at once."""
+
+    kind: BackendType
+
+    async def describe(self) -> Description:
+        """What the model server can do now.
+
+        Raises:
+            DescribeError: it cannot be reached or understood; carries the report's state.
+        """
+        ...
+
+    async def ready(self) -> bool:
+        """Whether the model server would take a call now. Never raises."""
+        ...
+
+    async def warm_up(self) -> None:
+        """Do once what the first call would otherwise pay for. Never raises."""
+        ...
+
+    async def call(self, spec: ToolSpec, arguments: dict[str, Any], context: CallContext) -> Answer:
+        """Run one tool. Cancelling the task cancels the model server's work as far as its protocol can.
+
+        Raises:
+            CallError: the call failed; the text is safe to show.
+        """
+        ...
+
+    def stream(
+        self, spec: ToolSpec, arguments: dict[str, Any], context: CallContext
+    ) -> AsyncGenerator[Progress | Answer, None]:
+        """Like `call`, with every piece of a streamed answer as it comes; the `Answer` is last."""
+        ...
+
+    async def cancel(self, request_id: str) -> None:
+        """Stop the call of that request id, if it still runs. Never raises."""
+        ...
+
+    async def aclose(self) -> None:
+        """Give back every connection."""
+        ...

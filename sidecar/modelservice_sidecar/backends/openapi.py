@@ -1,0 +1,205 @@
+"""A model server that describes itself with OpenAPI: FastAPI and everything like it.
+
+Owns the conversation: fetching the document within bounds, sending calls, telling streamed pieces. The translation itself
+is in `core.openapi`, `openapi_request` and `openapi_answer`.
+"""
+
+import asyncio
+import hashlib
+import os
+from collections.abc import AsyncGenerator, Callable
+from contextlib import suppress
+from typing import Any, Final
+
+import orjson
+
+from modelservice_api.adapter_config import BackendType, OpenAPIConfig
+from modelservice_sidecar.backends import openapi_answer, openapi_request
+from modelservice_sidecar.backends.base import Answer, CallContext, Description, Progress
+from modelservice_sidecar.backends.event_stream import PieceReader, stream_kind
+from modelservice_sidecar.backends.openapi_request import HttpRequest
+from modelservice_sidecar.core import openapi, text
+from modelservice_sidecar.core.catalogue import ToolSpec
+from modelservice_sidecar.core.errors import (
+    BackendAnswerTooLargeError,
+    BackendError,
+    BackendUnreachableError,
+    DescribeError,
+)
+from modelservice_sidecar.core.openapi import Operation
+from modelservice_sidecar.upstream import OnHead, Pool, Reply
+
+MAX_DOCUMENT: Final = 5 * 1024 * 1024
+DESCRIBE_TIMEOUT: Final = 10.0
+
+
+class OpenAPIBackend:
+    """Implements `Backend` over HTTP on one pool."""
+
+    kind: BackendType = "OpenAPI"
+
+    def __init__(self, pool: Pool, config: OpenAPIConfig) -> None:
+        self._pool = pool
+        self._config = config
+        self._described: Description | None = None
+        self._running: dict[str, asyncio.Task[Any]] = {}
+
+    async def describe(self) -> Description:
+        """Fetch the document; it is read again only when its bytes changed."""
+        reply = await self._fetch()
+        fingerprint = hashlib.sha256(reply.body).hexdigest()
+        if self._described is None or self._described.fingerprint != fingerprint:
+            # Up to 5 MB: parsing and converting it would stall every call in flight.
+            reading = await asyncio.to_thread(_read_document, reply, self._config)
+            self._described = Description(
+                kind="OpenAPI", fingerprint=fingerprint, tools=reading.tools, notes=reading.notes
+            )
+        return self._described
+
+    async def ready(self) -> bool:
+        """Whether a connection can be had."""
+        return await self._pool.probe()
+
+    async def warm_up(self) -> None:
+        """Have one connection open before the first call wants it."""
+        await self._pool.probe()
+
+    async def call(self, spec: ToolSpec, arguments: dict[str, Any], context: CallContext) -> Answer:
+        """Send the call and read its answer whole."""
+        reply = await self._send(spec, arguments, context, None)
+        if 200 <= reply.status < 300 and (kind := stream_kind(reply.headers.get("content-type", ""))):
+            reader = PieceReader(kind)
+            return _joined([*reader.feed(reply.body), *reader.finish()])
+        return self._answer(spec, reply, context)
+
+    async def stream(
+        self, spec: ToolSpec, arguments: dict[str, Any], context: CallContext
+    ) -> AsyncGenerator[Progress | Answer, None]:
+        """Send the call and tell each piece of a streamed answer as it comes."""
+        pieces = _Pieces()
+        sending = asyncio.ensure_future(self._send(spec, arguments, context, pieces.on_head))
+        sending.add_done_callback(lambda _: pieces.arrived.set())
+        told = 0
+        try:
+            while not sending.done():
+                await pieces.arrived.wait()
+                pieces.arrived.clear()
+                if len(pieces.texts) > told:
+                    told = len(pieces.texts)
+                    yield Progress(value=told, message=text.clean(pieces.texts[-1], 200))
+            reply = await sending
+            yield _joined(pieces.finish()) if pieces.reader is not None else self._answer(spec, reply, context)
+        finally:
+            if not sending.done():
+                sending.cancel()
+                with suppress(asyncio.CancelledError):
+                    await sending
+
+    async def cancel(self, request_id: str) -> None:
+        """Cancel the call; its connection is closed, which is how HTTP/1.1 says stop."""
+        task = self._running.get(request_id)
+        if task is not None:
+            task.cancel()
+
+    async def aclose(self) -> None:
+        """The pool is shared with other kinds and closed by its owner."""
+        for task in list(self._running.values()):
+            task.cancel()
+
+    async def _send(
+        self, spec: ToolSpec, arguments: dict[str, Any], context: CallContext, on_head: OnHead | None
+    ) -> Reply:
+        operation: Operation = spec.binding
+        request = openapi_request.build(operation, arguments, _boundary(operation))
+        ids = context.ids
+        request.headers.append((b"x-request-id", ids.request_id.encode("ascii")))
+        request.headers.append((b"traceparent", ids.traceparent.encode("ascii")))
+        if ids.state:
+            request.headers.append((b"tracestate", ids.state.encode("ascii")))
+        clock = asyncio.get_running_loop().time
+        started = clock()
+        task = asyncio.current_task()
+        assert task is not None
+        self._running[ids.request_id] = task
+        try:
+            reply = await self._pool.request(request, on_head=on_head)
+            context.backend_status = reply.status
+            return reply
+        finally:
+            # Two calls may carry one request id; the later one owns the entry.
+            if self._running.get(ids.request_id) is task:
+                del self._running[ids.request_id]
+            context.backend_seconds += clock() - started
+
+    def _answer(self, spec: ToolSpec, reply: Reply, context: CallContext) -> Answer:
+        operation: Operation = spec.binding
+        return openapi_answer.read(
+            reply.status, reply.headers, reply.body, wrap=operation.wrap, request_id=context.ids.request_id
+        )
+
+    async def _fetch(self) -> Reply:
+        path = self._config.path
+        request = HttpRequest(method="GET", target=path, headers=[(b"accept", b"application/json")], body=b"")
+        where = f"{path} on {self._pool.address}"
+        try:
+            async with asyncio.timeout(DESCRIBE_TIMEOUT):
+                reply = await self._pool.request(request, limit=MAX_DOCUMENT)
+        except BackendUnreachableError as error:
+            raise DescribeError("Unreachable", f"Nothing accepts connections on {self._pool.address}.") from error
+        except TimeoutError as error:
+            raise DescribeError("Unreachable", f"{where} did not answer within {DESCRIBE_TIMEOUT:.0f} s.") from error
+        except BackendAnswerTooLargeError as error:
+            raise DescribeError("Invalid", f"The document at {where} is larger than 5 MB.") from error
+        except BackendError as error:
+            raise DescribeError("NotRecognised", f"{where} does not answer in HTTP.") from error
+        if reply.status != 200:
+            raise DescribeError("NotRecognised", f"{where} answers HTTP {reply.status} instead of an OpenAPI document.")
+        return reply
+
+
+class _Pieces:
+    """Collects a streamed answer; the pool's bound on its size bounds this too."""
+
+    def __init__(self) -> None:
+        self.arrived = asyncio.Event()
+        self.texts: list[str] = []
+        self.reader: PieceReader | None = None
+
+    def on_head(self, status: int, headers: dict[str, str]) -> Callable[[bytes], None] | None:
+        kind = stream_kind(headers.get("content-type", "")) if 200 <= status < 300 else None
+        if kind is None:
+            return None
+        self.reader = PieceReader(kind)
+        return self._feed
+
+    def finish(self) -> list[str]:
+        assert self.reader is not None
+        return [*self.texts, *self.reader.finish()]
+
+    def _feed(self, chunk: bytes) -> None:
+        assert self.reader is not None
+        found = self.reader.feed(chunk)
+        if found:
+            self.texts += found
+            self.arrived.set()
+
+
+def _read_document(reply: Reply, config: OpenAPIConfig) -> openapi.Reading:
+    try:
+        document = orjson.loads(reply.body)
+    except orjson.JSONDecodeError as error:
+        looks_html = "html" in reply.headers.get("content-type", "") or reply.body.lstrip()[:1] == b"<"
+        if looks_html:
+            message = f"{config.path} answers with an HTML page instead of an OpenAPI document."
+            raise DescribeError("NotRecognised", message) from error
+        raise DescribeError("Invalid", f"The document at {config.path} is not valid JSON.") from error
+    return openapi.read(document, config)
+
+
+def _joined(pieces: list[str]) -> Answer:
+    return Answer(content=[openapi_answer.text_block("\n".join(pieces))])
+
+
+def _boundary(operation: Operation) -> str:
+    multipart = operation.body is not None and operation.body.kind == "multipart"
+    return f"modelservice-{os.urandom(12).hex()}" if multipart else ""

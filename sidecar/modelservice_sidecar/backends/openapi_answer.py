@@ -1,0 +1,133 @@
+"""From a model server's HTTP answer to a tool's answer, or to the error that says what is wrong. Pure.
+
+Owns the mapping of statuses and media types. What is shown of a model server's error is its `detail`, reduced to places
+and messages and cleaned; never a body as it came, which may hold traces, addresses or the input.
+"""
+
+import base64
+from typing import Any, Final
+
+import orjson
+
+from modelservice_sidecar.backends.base import Answer
+from modelservice_sidecar.core import text
+from modelservice_sidecar.core.errors import (
+    BackendAnswerInvalidError,
+    BackendBusyError,
+    BackendDeniedError,
+    BackendFailureError,
+    BackendRefusedError,
+    CallError,
+)
+
+MAX_DETAILS: Final = 8
+_FEW_WORDS: Final = 300
+
+
+def read(status: int, headers: dict[str, str], body: bytes, *, wrap: bool, request_id: str) -> Answer:
+    """The answer in MCP's terms.
+
+    Raises:
+        CallError: the status is no success, or the body is not what it says it is.
+    """
+    if not 200 <= status < 300:
+        raise failure(status, headers, body)
+    media, _, parameters = headers.get("content-type", "").partition(";")
+    media = media.strip().lower()
+    if status in {204, 205} or not body:
+        return Answer(content=[text_block("")])
+    if media == "application/json" or media.endswith("+json"):
+        return json_answer(body, wrap=wrap)
+    if media.startswith(("image/", "audio/")):
+        kind = media.partition("/")[0]
+        return Answer(content=[{"type": kind, "data": base64.b64encode(body).decode(), "mimeType": media}])
+    if media.startswith("text/") or media in {"application/xml", "application/x-ndjson", "application/jsonl"}:
+        return Answer(content=[text_block(_decode(body, parameters))])
+    resource = {
+        "uri": f"modelservice://answers/{request_id}",
+        "mimeType": media or "application/octet-stream",
+        "blob": base64.b64encode(body).decode(),
+    }
+    return Answer(content=[{"type": "resource", "resource": resource}])
+
+
+def json_answer(body: bytes, *, wrap: bool) -> Answer:
+    """A JSON body as text and as structured content, which is always an object: clients of 2025 refuse anything else.
+
+    Raises:
+        BackendAnswerInvalidError: the body is not JSON. NaN and Infinity are not: passed on they would become null at one
+            client and a parse error at the next, so they are refused here and named.
+    """
+    try:
+        value = orjson.loads(body)
+        written = body.decode("utf-8")
+    except (orjson.JSONDecodeError, UnicodeDecodeError) as error:
+        hint = " (it holds NaN or Infinity, which JSON has not)" if b"NaN" in body or b"Infinity" in body else ""
+        raise BackendAnswerInvalidError(f"The model server's answer says it is JSON but is not{hint}.") from error
+    if wrap or not isinstance(value, dict):
+        value = {"result": value}
+        raw = b'{"result":' + body + b"}"
+    else:
+        raw = body
+    # A line break inside would end an SSE data line; such bodies are written anew.
+    one_line = b"\n" not in raw and b"\r" not in raw
+    return Answer(content=[text_block(written)], structured=value, has_structured=True, raw=raw if one_line else None)
+
+
+def failure(status: int, headers: dict[str, str], body: bytes) -> CallError:
+    """The error for a status that is no success."""
+    if status in {401, 403}:
+        return BackendDeniedError(f"The model server refuses the adapter (HTTP {status}); its owner must allow it.")
+    if status in {429, 503}:
+        after = headers.get("retry-after", "")
+        when = f" in {int(after)} s" if after.isdigit() and len(after) < 6 else " later"
+        return BackendBusyError(f"The model server is busy (HTTP {status}); try again{when}.")
+    if 300 <= status < 400:
+        return BackendFailureError(f"The model server answers with a redirect (HTTP {status}), which is not followed.")
+    if 400 <= status < 500:
+        reason = _detail(headers, body)
+        return BackendRefusedError(
+            f"The model server refuses the request (HTTP {status})" + (f": {reason}" if reason else ".")
+        )
+    return BackendFailureError(f"The model server failed (HTTP {status}).")
+
+
+def text_block(value: str) -> dict[str, Any]:
+    return {"type": "text", "text": value}
+
+
+def _decode(body: bytes, parameters: str) -> str:
+    """Text by its declared charset; what cannot be decoded is shown as replacement characters rather than lost."""
+    charset = parameters.partition("charset=")[2].partition(";")[0].strip(" \"'").lower() or "utf-8"
+    if charset not in {"utf-8", "utf8", "us-ascii", "ascii", "iso-8859-1", "latin-1", "latin1", "windows-1252"}:
+        charset = "utf-8"
+    return body.decode(charset, "replace")
+
+
+def _detail(headers: dict[str, str], body: bytes) -> str:
+    """What FastAPI and problem+json say went wrong: `loc: msg` pairs or one sentence."""
+    if "json" not in headers.get("content-type", "") or len(body) > 262_144:
+        return ""
+    try:
+        value = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return ""
+    detail = value.get("detail", value.get("message", value.get("error"))) if isinstance(value, dict) else None
+    if isinstance(detail, dict):
+        detail = detail.get("message")
+    if isinstance(detail, str):
+        return text.clean(detail, _FEW_WORDS)
+    if not isinstance(detail, list):
+        return ""
+    said = [_one_detail(entry) for entry in detail[:MAX_DETAILS] if isinstance(entry, dict)]
+    return text.clean("; ".join(line for line in said if line))
+
+
+def _one_detail(entry: dict[str, Any]) -> str:
+    message = entry.get("msg")
+    if not isinstance(message, str):
+        return ""
+    raw_place = entry.get("loc")
+    place = ".".join(str(part) for part in raw_place[:12]) if isinstance(raw_place, list) else ""
+    short = text.clean(message, _FEW_WORDS)
+    return f"{text.clean(place, 120)}: {short}" if place else short

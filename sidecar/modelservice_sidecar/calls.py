@@ -1,0 +1,99 @@
+"""Running one tool call for either protocol: find the tool, go through the pipeline, account for it.
+
+Owns the step from a tool's name and arguments to an `Answer` or a `CallError`, and what is recorded about it. The protocols
+word the outcome.
+"""
+
+import asyncio
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from modelservice_api.adapter_config import AdapterConfig
+from modelservice_sidecar.backends.base import Answer, Backend, CallContext, Progress
+from modelservice_sidecar.core import errors
+from modelservice_sidecar.core.errors import CallError, InternalError, UnknownToolError
+from modelservice_sidecar.core.trace import Ids
+from modelservice_sidecar.pipeline import Call, Handler
+from modelservice_sidecar.published import Published
+from modelservice_sidecar.telemetry import CallRecord, Telemetry
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    """All that a call needs, as it was when the call came: replaced as a whole when configuration or tools change."""
+
+    config: AdapterConfig
+    published: Published
+    pipeline: Handler
+    backend: Backend | None
+    list_ttl_ms: int
+
+
+@dataclass(kw_only=True, slots=True)
+class Calls:
+    """Runs calls against the snapshot of the moment."""
+
+    snapshot: Callable[[], Snapshot]
+    telemetry: Telemetry
+    monotonic: Callable[[], float]
+    in_flight: int = 0
+
+    async def run(
+        self,
+        name: str,
+        arguments: dict[str, Any],
+        *,
+        record: CallRecord,
+        on_progress: Callable[[Progress], None] | None = None,
+    ) -> Answer:
+        """Run the tool; `record` learns what happened. The caller finishes the record with `finish`.
+
+        Raises:
+            CallError: the call failed; the text is safe to show.
+        """
+        now = self.snapshot()
+        tool = now.published.tools.get(name)
+        if tool is None:
+            record.outcome = errors.TABLE[UnknownToolError].outcome
+            raise UnknownToolError(f"Unknown tool: {_shown(name)}")
+        record.tool = name
+        deadline = asyncio.get_running_loop().time() + now.config.limits.timeout
+        context = CallContext(ids=record.ids, deadline=deadline, on_progress=on_progress)
+        self.in_flight += 1
+        try:
+            return await now.pipeline(Call(tool=tool, arguments=arguments, context=context, backend=now.backend))
+        except CallError as error:
+            record.outcome = errors.telling(error).outcome
+            record.error = str(error)[:300]
+            raise
+        except asyncio.CancelledError:
+            record.outcome = "cancelled"
+            raise
+        except Exception as error:
+            record.outcome = errors.TABLE[InternalError].outcome
+            record.error = traceback.format_exc()[-4000:]
+            raise InternalError(
+                f"Internal error; the adapter's log has the detail under request id {record.ids.request_id}"
+            ) from error
+        finally:
+            self.in_flight -= 1
+            record.backend_seconds = context.backend_seconds
+            record.backend_status = context.backend_status
+
+    def finish(self, record: CallRecord, received: float, status: int, bytes_out: int) -> None:
+        """Account for a call that is about to be answered, or never will be."""
+        record.seconds = self.monotonic() - received
+        record.status = status
+        record.bytes_out = bytes_out
+        self.telemetry.call(record)
+
+
+def new_record(ids: Ids, era: str, bytes_in: int) -> CallRecord:
+    """The record of a call that begins now."""
+    return CallRecord(ids=ids, era=era, bytes_in=bytes_in)
+
+
+def _shown(name: str) -> str:
+    return name if len(name) <= 128 else name[:128] + "…"

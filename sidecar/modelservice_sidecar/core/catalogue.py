@@ -1,0 +1,172 @@
+"""The tools: what discovery found, what the ModelService changes about them, and the list that clients see.
+
+Owns names, order, filter, overrides, the cap and the pages. Pure. A catalogue is a value: it is replaced as a whole and
+calls in flight finish on the one they started with.
+"""
+
+import base64
+import binascii
+import hashlib
+import json
+import re
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from modelservice_api.adapter_config import ToolAnnotationsConfig, ToolOverride, ToolsConfig
+from modelservice_sidecar.core import text
+from modelservice_sidecar.core.schema import Schema
+
+MAX_TOOLS: Final = 256
+"""More tools than this are no use to a model and cost every client their listing; the report says what was left out."""
+PAGE_SIZE: Final = 100
+MAX_NAME: Final = 64
+"""MCP allows 128; model providers and several clients refuse more than 64."""
+
+_FORBIDDEN_IN_NAME: Final = re.compile(r"[^A-Za-z0-9_-]+")
+
+
+class BadCursorError(Exception):
+    """A `cursor` that this server did not make."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ToolSpec:
+    """One tool as a backend describes it. `binding` is how to call it and means something to that backend only.
+
+    `operation_id` is what include and exclude patterns match besides the name.
+    """
+
+    name: str
+    operation_id: str
+    description: str
+    input_schema: Schema
+    binding: Any
+    title: str | None = None
+    output_schema: Schema | None = None
+    annotations: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tool:
+    """One published tool. `definition` is what `tools/list` says about it, with every field of the newest revision."""
+
+    name: str
+    spec: ToolSpec
+    definition: dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Page:
+    """A slice of the list and the cursor of the next one."""
+
+    tools: Sequence[Tool]
+    next_cursor: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Catalogue:
+    """The published tools in list order. `notes` are sentences about what was left out and why."""
+
+    tools: tuple[Tool, ...] = ()
+    notes: tuple[str, ...] = ()
+    hash: str = ""
+    by_name: Mapping[str, Tool] = field(default_factory=dict)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(tool.name for tool in self.tools)
+
+    def page(self, cursor: str | None, size: int = PAGE_SIZE) -> Page:
+        """The tools after the cursor. A cursor names the last tool seen, so it stays right when the catalogue changes.
+
+        Raises:
+            BadCursorError: the cursor is not one of ours.
+        """
+        start = 0 if cursor is None else bisect_right(self.names, _read_cursor(cursor))
+        shown = self.tools[start : start + size]
+        more = start + size < len(self.tools)
+        return Page(tools=shown, next_cursor=_make_cursor(shown[-1].name) if more else None)
+
+
+def build(specs: Sequence[ToolSpec], config: ToolsConfig, notes: Sequence[str] = ()) -> Catalogue:
+    """The catalogue of these specs under this configuration; nothing is left out without a note."""
+    said = list(notes)
+    known = {spec.name for spec in specs}
+    said += [f"tools.filter names {name!r}, which was not discovered." for name in config.filter if name not in known]
+    said += [
+        f"tools.overrides names {name!r}, which was not discovered." for name in config.overrides if name not in known
+    ]
+    wanted = [spec for spec in specs if not config.filter or spec.name in config.filter]
+    tools: dict[str, Tool] = {}
+    for spec in wanted:
+        tool = _apply(spec, config.overrides.get(spec.name))
+        if tool.name in tools:
+            said.append(f"Two tools are named {tool.name!r}; the one discovered as {spec.name!r} is left out.")
+        else:
+            tools[tool.name] = tool
+    ordered = tuple(tools[name] for name in sorted(tools))
+    if len(ordered) > MAX_TOOLS:
+        said.append(
+            f"{len(ordered)} tools were found and the first {MAX_TOOLS} by name are published; narrow the choice."
+        )
+        ordered = ordered[:MAX_TOOLS]
+    return Catalogue(
+        tools=ordered, notes=tuple(said), hash=_hash(ordered), by_name={tool.name: tool for tool in ordered}
+    )
+
+
+def tool_name(wanted: str, identity: str) -> str:
+    """A name clients accept: `[A-Za-z0-9_-]`, at most 64 characters.
+
+    Where that loses something, a hash over `identity` keeps the name unique and the same in every replica.
+    """
+    name = _FORBIDDEN_IN_NAME.sub("_", wanted).strip("_") or "tool"
+    return name if len(name) <= MAX_NAME else with_suffix(name, identity)
+
+
+def with_suffix(name: str, identity: str) -> str:
+    """The name, shortened where needed, with eight digits of a hash over `identity`."""
+    digest = hashlib.sha256(identity.encode("utf-8", "replace")).hexdigest()[:8]
+    return f"{name[: MAX_NAME - 9].rstrip('_')}_{digest}"
+
+
+def _apply(spec: ToolSpec, override: ToolOverride | None) -> Tool:
+    override = override or ToolOverride()
+    name = tool_name(override.name or spec.name, spec.operation_id)
+    annotations = {**spec.annotations, **_annotations(override.annotations)}
+    description = spec.description if override.description is None else text.clean(override.description)
+    definition: dict[str, Any] = {"name": name}
+    if spec.title:
+        definition["title"] = spec.title
+    definition["description"] = description
+    definition["inputSchema"] = spec.input_schema
+    if spec.output_schema is not None:
+        definition["outputSchema"] = spec.output_schema
+    if annotations:
+        definition["annotations"] = annotations
+    return Tool(name=name, spec=spec, definition=definition)
+
+
+def _annotations(config: ToolAnnotationsConfig | None) -> dict[str, object]:
+    return {} if config is None else config.model_dump(by_alias=True, exclude_none=True)
+
+
+def _hash(tools: Sequence[Tool]) -> str:
+    canonical = json.dumps([tool.definition for tool in tools], sort_keys=True, separators=(",", ":"))
+    return "sha256:" + hashlib.sha256(canonical.encode("utf-8", "replace")).hexdigest()
+
+
+def _make_cursor(name: str) -> str:
+    return base64.urlsafe_b64encode(b"n:" + name.encode()).decode()
+
+
+def _read_cursor(cursor: str) -> str:
+    try:
+        decoded = base64.b64decode(cursor.encode("ascii"), altchars=b"-_", validate=True).decode("ascii")
+    except (binascii.Error, UnicodeError, ValueError):
+        raise BadCursorError from None
+    if not decoded.startswith("n:") or len(decoded) > MAX_NAME + 2:
+        raise BadCursorError
+    return decoded[2:]

@@ -1,0 +1,150 @@
+"""What can go wrong with one call or one discovery, and the one table of how each error is told.
+
+Owns the tree and the table. May not import anything of the shell, log, or format for one protocol: `/mcp` and `/rpc` read
+the table and word the same error in their own way.
+
+    AdapterError
+    ├── CallError                        one call failed; its text is safe to show and says what to do
+    │   ├── UnknownToolError             no tool of that name is published
+    │   ├── InvalidArgumentsError        the arguments do not fit the tool's schema; the text names the path
+    │   ├── OverloadedError              no slot came free; nothing was sent
+    │   ├── DeadlineExceededError        the call's time was up; the model server's work was cancelled
+    │   ├── InternalError                a fault of ours; the detail is in the log under the request id
+    │   └── BackendError                 the model server's side
+    │       ├── BackendUnreachableError    no connection; nothing was sent
+    │       ├── BackendDisconnectedError   the connection ended after the request was sent; it may have run
+    │       ├── BackendRefusedError        4xx: the request is at fault
+    │       ├── BackendDeniedError         401/403: the adapter may not, the caller cannot help
+    │       ├── BackendBusyError           429/503
+    │       ├── BackendFailureError        5xx, redirects and other statuses that are no answer
+    │       ├── BackendAnswerInvalidError  the answer is not what its media type or the OpenAPI document says
+    │       └── BackendAnswerTooLargeError
+    └── DescribeError                    the model server could not be described; carries the report's state
+
+Programming errors are not in the tree: the pipeline turns them into `InternalError` at one place.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from modelservice_api.adapter_config import BackendState
+
+
+class AdapterError(Exception):
+    """Root of every error that the adapter raises on purpose."""
+
+
+class CallError(AdapterError):
+    """One call failed. `str(error)` is shown to the caller: no internals, no text of the model server unless cleaned."""
+
+
+class UnknownToolError(CallError):
+    """No tool of that name is published."""
+
+
+class InvalidArgumentsError(CallError):
+    """The arguments do not fit; nothing was sent to the model server."""
+
+
+class OverloadedError(CallError):
+    """No slot came free in time; nothing was sent."""
+
+
+class DeadlineExceededError(CallError):
+    """The call's time was up."""
+
+
+class InternalError(CallError):
+    """A fault of the adapter itself."""
+
+
+class BackendError(CallError):
+    """The model server's side failed."""
+
+
+class BackendUnreachableError(BackendError):
+    """No connection could be made; nothing was sent."""
+
+
+class BackendDisconnectedError(BackendError):
+    """The connection ended before the answer did; the request may have been executed."""
+
+
+class BackendRefusedError(BackendError):
+    """The model server answered 4xx: it does not want this request."""
+
+
+class BackendDeniedError(BackendError):
+    """The model server wants credentials that the adapter has not."""
+
+
+class BackendBusyError(BackendError):
+    """The model server asks to come back later."""
+
+
+class BackendFailureError(BackendError):
+    """The model server failed."""
+
+
+class BackendAnswerInvalidError(BackendError):
+    """The answer cannot be understood or contradicts the model server's own document."""
+
+
+class BackendAnswerTooLargeError(BackendError):
+    """The answer exceeds the adapter's bound."""
+
+
+class DescribeError(AdapterError):
+    """The model server could not be described.
+
+    `state` and the text (one sentence) go into the adapter's report.
+    """
+
+    def __init__(self, state: BackendState, message: str) -> None:
+        super().__init__(message)
+        self.state: BackendState = state
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Telling:
+    """How one class of error is told.
+
+    `outcome` is the word in log lines and metrics. `code` and `status` are the JSON-RPC code and HTTP status where the error
+    is a JSON-RPC error; `tool_error` says that `/mcp` tells it as a result with `isError` instead, so that a model can
+    correct itself. `retryable`: sending the same call again can succeed and cannot double it.
+    """
+
+    outcome: str
+    code: int
+    status: int
+    tool_error: bool
+    retryable: bool
+
+
+# JSON-RPC reserves -32768..-32000 and MCP allots within it, so our own codes are outside.
+TABLE: Final[dict[type[CallError], Telling]] = {
+    UnknownToolError: Telling(outcome="unknown_tool", code=-32602, status=400, tool_error=False, retryable=False),
+    InvalidArgumentsError: Telling(
+        outcome="invalid_arguments", code=-32602, status=400, tool_error=True, retryable=False
+    ),
+    OverloadedError: Telling(outcome="overloaded", code=1001, status=503, tool_error=True, retryable=True),
+    DeadlineExceededError: Telling(outcome="deadline", code=1002, status=504, tool_error=True, retryable=False),
+    BackendUnreachableError: Telling(outcome="unreachable", code=1003, status=503, tool_error=True, retryable=True),
+    BackendDisconnectedError: Telling(outcome="disconnected", code=1004, status=502, tool_error=True, retryable=False),
+    BackendRefusedError: Telling(outcome="backend_refused", code=1005, status=422, tool_error=True, retryable=False),
+    BackendDeniedError: Telling(outcome="backend_denied", code=1006, status=502, tool_error=True, retryable=False),
+    BackendBusyError: Telling(outcome="backend_busy", code=1007, status=503, tool_error=True, retryable=True),
+    BackendFailureError: Telling(outcome="backend_failed", code=1008, status=502, tool_error=True, retryable=False),
+    BackendAnswerInvalidError: Telling(
+        outcome="answer_invalid", code=1009, status=502, tool_error=True, retryable=False
+    ),
+    BackendAnswerTooLargeError: Telling(
+        outcome="answer_too_large", code=1010, status=502, tool_error=True, retryable=False
+    ),
+    InternalError: Telling(outcome="internal", code=-32603, status=500, tool_error=True, retryable=False),
+}
+
+
+def telling(error: CallError) -> Telling:
+    """The row for an error; every leaf of the tree has its own."""
+    return TABLE[type(error)]

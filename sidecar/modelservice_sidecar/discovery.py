@@ -1,0 +1,113 @@
+"""Keeps the tools equal to what the model server says it can do: finds it, reads it, notices changes, loses nothing.
+
+Owns the loop and the report of what was found. The last good tools stay published while the model server is away or answers
+nonsense: their calls fail with a sentence, and come back by themselves.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from modelservice_api.adapter_config import BackendConfig, BackendReport, BackendType
+from modelservice_sidecar.backends import probe
+from modelservice_sidecar.backends.base import Backend, Description
+from modelservice_sidecar.core.errors import DescribeError
+from modelservice_sidecar.log import LineWriter
+from modelservice_sidecar.upstream import Pool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pace:
+    """Seconds between attempts: `first` doubles up to `slowest` until the model server is found; then `steady`."""
+
+    first: float = 0.1
+    slowest: float = 5.0
+    steady: float = 10.0
+
+
+FIRST_REPORT: Final = BackendReport(type="Auto", state="Discovering", message="The model server is being looked for.")
+
+
+class Discovery:
+    """One model server's discovery. `on_found` publishes a description; it is awaited, so reports never run ahead."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        config: BackendConfig,
+        *,
+        on_found: Callable[[Backend, Description], Awaitable[BackendReport]],
+        writer: LineWriter,
+        pace: Pace,
+    ) -> None:
+        self._pool = pool
+        self._config = config
+        self._on_found = on_found
+        self._writer = writer
+        self._pace = pace
+        self._backend: Backend | None = None
+        self._seen: Description | None = None
+        self._now = asyncio.Event()
+        self.report: BackendReport = FIRST_REPORT
+
+    async def run(self) -> None:
+        """Look for ever; ends by cancellation."""
+        delay = self._pace.first
+        while True:
+            found = await self.attempt()
+            wait = self._pace.steady if found else delay
+            delay = self._pace.first if found else min(delay * 2, self._pace.slowest)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait):
+                    await self._now.wait()
+            if self._now.is_set():
+                self._now.clear()
+                delay = self._pace.first
+
+    def look_now(self) -> None:
+        """Do not wait for the next turn: something was seen that says the model server changed."""
+        self._now.set()
+
+    async def reconfigure(self, config: BackendConfig) -> None:
+        """Look again under another configuration."""
+        self._config = config
+        backend, self._backend, self._seen = self._backend, None, None
+        if backend is not None:
+            await backend.aclose()
+        self.look_now()
+
+    async def republish(self) -> None:
+        """Publish what is known once more: the configuration of the tools changed."""
+        if self._backend is not None and self._seen is not None:
+            self._tell(await self._on_found(self._backend, self._seen))
+
+    async def attempt(self) -> bool:
+        """Describe once and publish what is new; whether the model server was understood."""
+        config = self._config
+        try:
+            if self._backend is None:
+                backend, description = await probe.find(self._pool, config)
+            else:
+                backend, description = self._backend, await self._backend.describe()
+        except DescribeError as error:
+            self._tell(BackendReport(type=self._kind(), state=error.state, message=str(error)))
+            return False
+        if config is not self._config:
+            return False  # reconfigured meanwhile; the next turn looks with the new one
+        changed = self._seen is None or description.fingerprint != self._seen.fingerprint
+        self._backend = backend
+        if changed or self.report.state not in {"Ready", "NoTools"}:
+            self._tell(await self._on_found(backend, description))
+            self._seen = description
+            await backend.warm_up()
+        return True
+
+    def _kind(self) -> BackendType:
+        return self._backend.kind if self._backend is not None else self._config.type
+
+    def _tell(self, report: BackendReport) -> None:
+        if report != self.report:
+            self._writer.event("backend", type=report.type, state=report.state, message=report.message)
+        self.report = report

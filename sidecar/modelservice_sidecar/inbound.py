@@ -1,0 +1,96 @@
+"""One HTTP request on its way through the middleware, and the one way to answer it.
+
+Owns what the layers share about a request: its headers read once, its ids, its body, and the headers that every answer to
+it carries. Knows no MCP.
+"""
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from modelservice_sidecar.core.mcp import Headers
+from modelservice_sidecar.core.trace import Ids, Wanted
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
+RawHeaders = list[tuple[bytes, bytes]]
+
+KEY = "modelservice.inbound"
+"""Where the request's `Inbound` stands in its ASGI scope."""
+
+
+@dataclass(kw_only=True, slots=True)
+class Inbound:
+    """One request. `received` is when its last byte came, on the loop's clock; `answer_headers` go with every answer."""
+
+    headers: Headers
+    ids: Ids
+    wanted: Wanted
+    received: float
+    body: bytes = b""
+    answer_headers: RawHeaders = field(default_factory=list)
+
+    def start(self, status: int, content_type: bytes, length: int | None, extra: RawHeaders | None = None) -> Message:
+        """The ASGI message that begins an answer."""
+        headers = [(b"content-type", content_type), (b"x-request-id", self.ids.request_id.encode("ascii"))]
+        if length is not None:
+            headers.append((b"content-length", b"%d" % length))
+        headers += self.answer_headers
+        if extra:
+            headers += extra
+        return {"type": "http.response.start", "status": status, "headers": headers}
+
+
+def of(scope: Scope) -> Inbound:
+    """The request's `Inbound`, which the outermost layer made."""
+    inbound: Inbound = scope[KEY]
+    return inbound
+
+
+async def answer(
+    inbound: Inbound,
+    send: Send,
+    status: int,
+    body: bytes,
+    content_type: bytes = b"application/json",
+    extra: RawHeaders | None = None,
+) -> None:
+    """Answer with a whole body."""
+    await send(inbound.start(status, content_type, len(body), extra))
+    await send({"type": "http.response.body", "body": body, "more_body": False})
+
+
+async def answer_empty(inbound: Inbound, send: Send, status: int, extra: RawHeaders | None = None) -> None:
+    """Answer without a body."""
+    headers = [(b"x-request-id", inbound.ids.request_id.encode("ascii")), *inbound.answer_headers, *(extra or ())]
+    if status != 204:
+        headers.append((b"content-length", b"0"))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+def rpc_error(code: int, message: str, message_id: Any = None, data: Any = None) -> dict[str, Any]:
+    """A JSON-RPC error answer; refusals of the HTTP layer have this form too, so that clients show their text."""
+    error: dict[str, Any] = {"code": code, "message": message}
+    if data is not None:
+        error["data"] = data
+    return {"jsonrpc": "2.0", "id": message_id, "error": error}
+
+
+async def refuse(
+    inbound: Inbound, send: Send, status: int, message: str, *, code: int = -32600, extra: RawHeaders | None = None
+) -> None:
+    """Refuse a request below JSON-RPC with an HTTP status and a JSON-RPC error body."""
+    await answer(inbound, send, status, orjson.dumps(rpc_error(code, message)), extra=extra)
+
+
+async def disconnected(receive: Receive) -> None:
+    """Return when the caller has gone."""
+    message = await receive()
+    while message["type"] != "http.disconnect":
+        message = await receive()

@@ -1,0 +1,236 @@
+"""uvicorn's HTTP protocol with the bounds it lacks: header size, count and time, idle and slow bodies, slow readers.
+
+Owns what may arrive on a socket before the application sees a request. uvicorn with httptools is the fastest server there is
+for this and the laxest: it takes 100 MB of endless header and keeps half a request open for ever.
+
+The clock is the loop's. One timer per connection looks once per `tick`, so a request costs no timer of its own.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, ClassVar, Final, cast
+
+import httptools
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Limits:
+    """Bounds per connection; times in seconds, sizes in bytes.
+
+    `first_byte`: from connecting to the first byte. `head`: from a head's first byte to its last. `body`: for a whole body,
+    which must also come at `body_rate` bytes per second after `body_grace`. `stalled`: how long a reader may take nothing.
+    `linger`: how long an idle connection may still send a request when the server stops.
+    """
+
+    head_bytes: int = 32 * 1024
+    headers: int = 100
+    first_byte: float = 10.0
+    head: float = 5.0
+    body: float = 30.0
+    body_rate: int = 1024
+    body_grace: float = 5.0
+    stalled: float = 30.0
+    linger: float = 0.5
+    tick: float = 1.0
+    connections: int = 2048
+    framing_overhead: int = 64 * 1024
+
+
+class _Phase(IntEnum):
+    IDLE = 0  # between requests; before the first one, `first_byte` applies, later uvicorn's keep-alive timer does
+    HEAD = 1
+    BODY = 2
+    BUSY = 3  # the request is whole and being answered
+
+
+_VERSIONS: Final = frozenset({"1.1", "1.0"})
+"""HTTP/1.0 stays: nginx speaks it to its upstreams by default."""
+
+
+class _RefusedError(Exception):
+    """Raised inside a parser callback to stop the parser."""
+
+
+class LimitedProtocol(HttpToolsProtocol):
+    """One connection. Subclassed by `limited` to carry its limits."""
+
+    limits: ClassVar[Limits] = Limits()
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._phase = _Phase.IDLE
+        self._since = 0.0
+        self._first = True
+        self._raw = 0
+        self._head_size = 0
+        self._body_size = 0
+        self._stalled_since: float | None = None
+        self._refusal: tuple[int, str] | None = None
+        self._leaving = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
+        super().connection_made(transport)
+        self._since = self.loop.time()
+        if len(self.connections) > self.limits.connections:
+            self._refuse(503, "Too many connections")
+            return
+        self._timer = self.loop.call_later(self.limits.tick, self._tick)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        self._unset_keepalive_if_required()
+        if self.transport.is_closing():
+            return
+        self._raw += len(data)
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            # No other protocol is spoken here; the request itself is answered, then the parser is of no more use.
+            if self._current is not None:
+                self._current.keep_alive = False
+            return
+        except httptools.HttpParserError:
+            self._refuse(*(self._refusal or (400, "Not a valid HTTP request")))
+            return
+        if self._phase is _Phase.HEAD and self._raw > self.limits.head_bytes:
+            self._refuse(431, "The request's headers are too large")
+        elif self._phase is _Phase.BODY and self._raw > self.limits.framing_overhead + 8 * self._body_size:
+            self._refuse(400, "The body's framing is larger than the body")
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._phase = _Phase.HEAD
+        self._since = self.loop.time()
+        self._first = False
+        # What else is in this chunk is not known here. A fresh count lets at most one chunk more through than the limit.
+        self._raw = 0
+        self._head_size = 0
+        self._body_size = 0
+
+    def on_url(self, url: bytes) -> None:
+        self._head_size += len(url)
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._head_size += len(name) + len(value) + 4
+        if self._head_size > self.limits.head_bytes or len(self.headers) >= self.limits.headers:
+            self._stop(431, "The request's headers are too large or too many")
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        version = self.parser.get_http_version()
+        if version not in _VERSIONS:
+            self._stop(505, "Only HTTP/1.1 is spoken here")
+        if self._head_size > self.limits.head_bytes:
+            self._stop(431, "The request's headers are too large")
+        hosts = sum(1 for name, _ in self.headers if name == b"host")
+        if hosts > 1 or (hosts == 0 and version == "1.1"):
+            self._stop(400, "A request has exactly one Host")
+        self._phase = _Phase.BODY
+        self._since = self.loop.time()
+        self._raw = 0
+        super().on_headers_complete()
+        if self._leaving:
+            self.cycle.keep_alive = False
+
+    def on_body(self, body: bytes) -> None:
+        self._body_size += len(body)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._phase = _Phase.BUSY
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        if self._phase is _Phase.BODY and not self.transport.is_closing():
+            # Answered before the body was whole (a refusal): the rest would be taken for the next request.
+            self.transport.close()
+        if self._phase is _Phase.BUSY and not self.pipeline:
+            self._phase = _Phase.IDLE
+        super().on_response_complete()
+
+    def shutdown(self) -> None:
+        """Close gracefully. An idle connection stays a moment: its next request may be on the wire already."""
+        if self._unanswered is None:
+            self._leaving = True
+            self.loop.call_later(self.limits.linger, self._close_if_idle)
+        else:
+            self._unanswered.keep_alive = False
+
+    def pause_writing(self) -> None:
+        self._stalled_since = self.loop.time()
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        self._stalled_since = None
+        super().resume_writing()
+
+    def _close_if_idle(self) -> None:
+        if self._unanswered is None:
+            self.transport.close()
+        else:
+            self._unanswered.keep_alive = False
+
+    @property
+    def _current(self) -> RequestResponseCycle | None:
+        """The newest request; uvicorn declares `cycle` as never absent, and it is until the first one."""
+        return self.cycle
+
+    @property
+    def _unanswered(self) -> RequestResponseCycle | None:
+        """The newest request if its answer is not complete."""
+        cycle = self._current
+        return None if cycle is None or cycle.response_complete else cycle
+
+    def _tick(self) -> None:
+        self._timer = None
+        if self.transport.is_closing():
+            return
+        limits, now = self.limits, self.loop.time()
+        waited = now - self._since
+        if self._stalled_since is not None and now - self._stalled_since > limits.stalled:
+            self.transport.abort()
+            return
+        if not self.flow.read_paused:
+            if self._phase is _Phase.IDLE and self._first and waited > limits.first_byte:
+                self.transport.close()
+                return
+            if self._phase is _Phase.HEAD and waited > limits.head:
+                self._refuse(408, "The request's headers took too long")
+                return
+            slow = waited > limits.body_grace and self._body_size < limits.body_rate * waited
+            if self._phase is _Phase.BODY and (slow or waited > limits.body):
+                self._refuse(408, "The request's body took too long")
+                return
+        self._timer = self.loop.call_later(limits.tick, self._tick)
+
+    def _stop(self, status: int, message: str) -> None:
+        self._refusal = (status, message)
+        raise _RefusedError
+
+    def _refuse(self, status: int, message: str) -> None:
+        """Answer and close; where another answer is under way on this connection, only close."""
+        cycle = self._unanswered
+        if cycle is not None and (cycle.response_started or self.pipeline):
+            self.transport.close()
+            return
+        body = b'{"error":"%s"}' % message.encode("ascii")
+        retry = b"retry-after: 1\r\n" if status == 503 else b""
+        head = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n" % len(body)
+        self.transport.write(STATUS_LINE[status] + head + retry + b"\r\n" + body)
+        if cycle is not None:
+            cycle.disconnected = True
+            cycle.message_event.set()
+        self.transport.close()
+
+
+def limited(limits: Limits) -> type[asyncio.Protocol]:
+    """A protocol class with these limits, as uvicorn wants it: a class, not an instance."""
+    return cast("type[asyncio.Protocol]", type("LimitedProtocol", (LimitedProtocol,), {"limits": limits}))

@@ -1,0 +1,97 @@
+"""The catalogue as it is served: every tool with its compiled checks, and the listing already written as JSON.
+
+Owns the compilation. A `Published` is a value; the whole of it is swapped when the tools change, and calls in flight keep
+the one they began with.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import orjson
+
+from modelservice_api.adapter_config import ToolsConfig
+from modelservice_sidecar import validation
+from modelservice_sidecar.core import catalogue, revisions
+from modelservice_sidecar.core.catalogue import Catalogue, Tool, ToolSpec
+from modelservice_sidecar.validation import Check
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PublishedTool:
+    """A tool ready to be called."""
+
+    tool: Tool
+    check_arguments: Check
+    check_answer: Check | None
+
+    @property
+    def name(self) -> str:
+        return self.tool.name
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Listing:
+    """One page of `tools/list`: the `tools` array as JSON, and the next page's cursor."""
+
+    tools_json: orjson.Fragment
+    next_cursor: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Published:
+    """What clients see until the next swap."""
+
+    catalogue: Catalogue = field(default_factory=Catalogue)
+    tools: dict[str, PublishedTool] = field(default_factory=dict)
+    _pages: dict[tuple[frozenset[str], str | None], Listing] = field(default_factory=dict)
+
+    def listing(self, revision: str, cursor: str | None) -> Listing:
+        """A page with the fields that the revision knows.
+
+        Raises:
+            catalogue.BadCursorError: the cursor is not one of ours.
+        """
+        fields = revisions.TOOL_FIELDS[revision]
+        found = self._pages.get((fields, cursor))
+        if found is None:
+            page = self.catalogue.page(cursor)
+            shown = [{key: value for key, value in tool.definition.items() if key in fields} for tool in page.tools]
+            found = Listing(tools_json=orjson.Fragment(orjson.dumps(shown)), next_cursor=page.next_cursor)
+            # Any string decodes to some cursor, so only as many as there can be pages are kept.
+            if len(self._pages) < _MAX_PAGES:
+                self._pages[fields, cursor] = found
+        return found
+
+
+def publish(specs: Sequence[ToolSpec], config: ToolsConfig, notes: Sequence[str]) -> Published:
+    """Build and compile; a tool whose schema cannot be compiled is left out with a note. CPU-bound: not for the loop."""
+    usable: list[ToolSpec] = []
+    checks: dict[str, tuple[Check, Check | None]] = {}
+    said = list(notes)
+    for found in specs:
+        spec = found
+        try:
+            check_arguments = validation.compile_check(spec.input_schema)
+            orjson.dumps(spec.input_schema)
+        except (validation.SchemaNotCompilableError, TypeError) as error:
+            said.append(f"{spec.name!r} is not published: its schema is invalid ({error}).")
+            continue
+        output_schema, check_answer = spec.output_schema, None
+        try:
+            check_answer = validation.compile_check(output_schema) if output_schema is not None else None
+        except validation.SchemaNotCompilableError:
+            spec = replace(spec, output_schema=None)
+        usable.append(spec)
+        checks[spec.name] = (check_arguments, check_answer)
+    built = catalogue.build(usable, config, said)
+    tools = {
+        tool.name: PublishedTool(
+            tool=tool, check_arguments=checks[tool.spec.name][0], check_answer=checks[tool.spec.name][1]
+        )
+        for tool in built.tools
+    }
+    return Published(catalogue=built, tools=tools)
+
+
+_MAX_PAGES: Final = 16
