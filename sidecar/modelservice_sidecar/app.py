@@ -11,13 +11,14 @@ from typing import Final
 
 from modelservice_api.adapter_config import AdapterConfig, AdapterReport, BackendReport, ToolsReport
 from modelservice_sidecar import inbound as requests
-from modelservice_sidecar import pipeline
+from modelservice_sidecar import memory, pipeline
 from modelservice_sidecar.admin_http import AdminEndpoint
 from modelservice_sidecar.backends.base import Backend, Description
 from modelservice_sidecar.calls import Calls, Snapshot
 from modelservice_sidecar.clock import Clock
 from modelservice_sidecar.config_file import BadDocumentError, ConfigFile
 from modelservice_sidecar.core import revisions
+from modelservice_sidecar.core.catalogue import Catalogue
 from modelservice_sidecar.discovery import Discovery, Pace
 from modelservice_sidecar.exchange import Timing
 from modelservice_sidecar.inbound import ASGIApp, Receive, Scope, Send
@@ -145,6 +146,11 @@ class Adapter:
         """All that a call needs, as it is now."""
         return self._snapshot
 
+    @property
+    def catalogue(self) -> Catalogue:
+        """The tools that are published now."""
+        return self._published.catalogue
+
     def report(self) -> AdapterReport:
         """What the operator asks for."""
         catalogue = self._published.catalogue
@@ -207,6 +213,7 @@ class Adapter:
         """Swap in what was found, tell who listens, and say how it went."""
         tools = self.config.tools
         published = await asyncio.to_thread(publish, description.tools, tools, description.notes)
+        memory.give_back()
         changed = published.catalogue.hash != self._published.catalogue.hash
         self._published = published
         self._backend = backend

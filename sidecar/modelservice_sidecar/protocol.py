@@ -12,7 +12,8 @@ from enum import IntEnum
 from typing import Any, ClassVar, Final, cast
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+
+from modelservice_sidecar.uvicorn_parts import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
