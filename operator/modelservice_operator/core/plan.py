@@ -112,7 +112,6 @@ def _decide_adoption(case: checks.Case) -> Plan:
     )
     injected = ours and injection.exists(template, meta=meta, rendered=rendered)
     held_back = None if injected else _held_back(case)
-    was_injected = _was_injected(observed)
     return Plan(
         add_finalizer=wellknown.FINALIZER not in (observed.metadata.get("finalizers") or []),
         owned=tuple(
@@ -140,7 +139,7 @@ def _decide_adoption(case: checks.Case) -> Plan:
         backend=found,
         rendered=rendered,
         injected=injected,
-        repairs_drift=was_injected and not ours and not injected and held_back is None,
+        repairs_drift=not injected and held_back is None and _is_drift(case, rendered),
     )
 
 
@@ -202,18 +201,18 @@ def _stands(document: Document, live: workload.KubeObject | None) -> bool:
 
 
 def _image(case: checks.Case, *, ours: bool) -> str:
-    """The image in the CR, else the one adopted with (operator upgrades roll nothing, R24), else the operator's."""
+    """The image in the CR, else the one adopted with, else the operator's: operator upgrades roll nothing (R24).
+
+    What was adopted with is read from the status, which a `kubectl set image` on our container does not change, and from
+    the container itself after a crash between the two. A copied ModelService brings no pin of its own.
+    """
     if case.spec.adapter is not None and case.spec.adapter.image:
         return case.spec.adapter.image
+    recorded = (case.observed.model_service.get("status") or {}).get("injection") or {}
+    if _was_injected(case.observed) and recorded.get("image"):
+        return str(recorded["image"])
     live = workload.container_named(workload.pod_template(case.target), wellknown.ADAPTER_CONTAINER)
-    pinned = live.get("image") if ours and live is not None else _pinned_in_status(case.observed)
-    return str(pinned or case.observed.adapter_image)
-
-
-def _pinned_in_status(observed: Observed) -> str | None:
-    """What stood there before somebody replaced the whole template. A copied ModelService brings no pin of its own."""
-    injected = (observed.model_service.get("status") or {}).get("injection") or {}
-    return injected.get("image") if _was_injected(observed) else None
+    return str((live or {}).get("image") if ours else case.observed.adapter_image)
 
 
 def _was_injected(observed: Observed) -> bool:
@@ -224,6 +223,12 @@ def _was_injected(observed: Observed) -> bool:
         condition.get("type") == ConditionType.INJECTED and condition.get("status") == "True"
         for condition in conditions
     )
+
+
+def _is_drift(case: checks.Case, rendered: Rendered) -> bool:
+    """Whether somebody else changed what we had put there, rather than the ModelService or the user's own template."""
+    annotations = (workload.pod_template(case.target).get("metadata") or {}).get("annotations") or {}
+    return _was_injected(case.observed) and annotations.get(wellknown.HASH_ANNOTATION) in (None, rendered.hash)
 
 
 def _default_container(target: workload.KubeObject, manager: str, container: str) -> str | None:
