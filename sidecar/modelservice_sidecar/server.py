@@ -45,7 +45,7 @@ class Listen:
     limits: Limits = field(default_factory=Limits)
 
 
-class _Server(Server):
+class PortServer(Server):
     """uvicorn's server without its signal handling: two of them share this process."""
 
     def __init__(self, config: Config) -> None:
@@ -90,7 +90,7 @@ async def serve(adapter: Adapter, listen: Listen, *, on_ready: "asyncio.Event | 
     _bridge_logging(adapter)
     stop, hurry = asyncio.Event(), asyncio.Event()
     _handle_signals(stop, hurry)
-    mcp, admin = _server(adapter, listen.limits), _server(adapter.admin, listen.limits)
+    mcp, admin = make_server(adapter, listen.limits), make_server(adapter.admin, listen.limits)
     # Admin first: liveness must answer before anything that could hang is started.
     serving = [
         asyncio.create_task(admin.serve(sockets=admin_sockets)),
@@ -139,8 +139,9 @@ async def _force_when(hurry: asyncio.Event, mcp: Server) -> None:
     mcp.force_exit = True
 
 
-def _server(app: ASGIApp, limits: Limits) -> _Server:
-    return _Server(
+def make_server(app: ASGIApp, limits: Limits) -> PortServer:
+    """uvicorn for one port, with our bounds and without its own log."""
+    return PortServer(
         Config(
             app,
             http=limited(limits),

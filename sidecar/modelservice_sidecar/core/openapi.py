@@ -16,7 +16,7 @@ from modelservice_api.adapter_config import OpenAPIConfig
 from modelservice_sidecar.core import catalogue, text
 from modelservice_sidecar.core.catalogue import ToolSpec
 from modelservice_sidecar.core.errors import DescribeError
-from modelservice_sidecar.core.schema import Converter, Schema, SchemaError, follow, plain_object
+from modelservice_sidecar.core.schema import Converter, Schema, SchemaError, follow, object_root, plain_object
 
 Location = Literal["path", "query", "header", "cookie"]
 BodyKind = Literal["json", "multipart", "form", "text", "bytes"]
@@ -485,9 +485,9 @@ def _output(document: Mapping[str, Any], entry: _Found) -> tuple[Schema | None, 
             return None, False
         legacy = str(document["openapi"]).startswith("3.0")
         converter = Converter(document=document, legacy=legacy, direction="output")
-        target = plain_object(document, schema)
+        target = object_root(document, schema)
         if target is not None:
-            root = converter.convert(target)
+            root = {"properties": {}, **converter.convert(target), "type": "object"}
         else:
             root = {"type": "object", "properties": {"result": converter.convert(schema)}}
             root["required"] = ["result"]

@@ -186,21 +186,29 @@ def follow(document: Mapping[str, Any], node: Any) -> Any:
     raise SchemaError("a chain of references does not end")
 
 
-def plain_object(document: Mapping[str, Any], schema: Any) -> Schema | None:
-    """The schema with its outer reference followed, if it is an object whose properties can stand at a tool's root.
+def object_root(document: Mapping[str, Any], schema: Any) -> Schema | None:
+    """The schema with its outer reference followed, if it can stand at a tool's root: an object and nothing but.
 
-    Compositions, maps and nullable objects cannot: clients drop tools whose root is not a plain object.
+    Compositions and nullable objects cannot: clients drop tools whose root is not a plain object.
     """
     target = follow(document, schema)
     if isinstance(target, dict) and len(target.get("allOf", ())) == 1 and "properties" not in target:
         target = follow(document, target["allOf"][0])
-    if not isinstance(target, dict) or target.get("type", "object") != "object" or target.get("nullable") is True:
+    if not isinstance(target, dict) or target.get("nullable") is True:
         return None
-    if any(key in target for key in ("allOf", "anyOf", "oneOf", "not", "if", "patternProperties", "dependentSchemas")):
+    if target.get("type") != "object" and not ("type" not in target and isinstance(target.get("properties"), dict)):
         return None
-    if isinstance(target.get("additionalProperties"), dict) or not isinstance(target.get("properties"), dict):
+    composed = ("allOf", "anyOf", "oneOf", "not", "if", "patternProperties", "dependentSchemas")
+    return None if any(key in target for key in composed) else target
+
+
+def plain_object(document: Mapping[str, Any], schema: Any) -> Schema | None:
+    """Like `object_root`, if the object has named properties that can be arguments of their own; maps have not."""
+    target = object_root(document, schema)
+    if target is None or isinstance(target.get("additionalProperties"), dict):
         return None
-    return target if target["properties"] else None
+    properties = target.get("properties")
+    return target if isinstance(properties, dict) and properties else None
 
 
 def _properties(schema: Schema) -> Schema:
