@@ -75,6 +75,11 @@ class ApiServer:
     def log_folder(self) -> Path:
         return self._folder / "logs"
 
+    @property
+    def process_ids(self) -> list[int]:
+        """Of etcd, kube-apiserver and kube-controller-manager."""
+        return [process.pid for process in self._running]
+
     def __enter__(self) -> Self:
         programs = Programs(folders=settings.read_folders()).kube(self._kubernetes)
         self._folder = Path(tempfile.mkdtemp(prefix="modelservice-api-server."))

@@ -123,7 +123,20 @@ class OwnEngine:
         return self._link.engine
 
     def is_running(self) -> bool:
-        return self._outer_process() is not None
+        return self.process_id() is not None
+
+    def process_id(self) -> int | None:
+        """The process that made the namespaces; its child is their first one.
+
+        Its command line names our data folder, and no other one does.
+        """
+        for folder in Path("/proc").iterdir():
+            if folder.name.isdecimal():
+                with contextlib.suppress(OSError):
+                    arguments = folder.joinpath("cmdline").read_bytes().split(b"\0")
+                    if arguments[0] == b"unshare" and os.fsencode(self._data) in arguments:
+                        return int(folder.name)
+        return None
 
     def has_containers(self) -> bool:
         """Whether its data holds containers, running or not: of an engine that was killed they are still there."""
@@ -143,7 +156,7 @@ class OwnEngine:
 
     def stop(self) -> None:
         """Ends the engine and waits until nothing of it is left."""
-        outer = self._outer_process()
+        outer = self.process_id()
         if outer is None:
             self._remove_traces()
             return
@@ -156,7 +169,7 @@ class OwnEngine:
 
     def kill(self) -> None:
         """Ends the engine as a power cut would; its data stays."""
-        outer = self._outer_process()
+        outer = self.process_id()
         if outer is not None:
             inner = _only_child(outer)
             # The first process of a process namespace takes all others with it. The outer one ends after it.
@@ -239,16 +252,6 @@ class OwnEngine:
         return self._socket.is_socket() and processes.succeeds(
             ["docker", "version"], env=environment(self), timeout=timeout
         )
-
-    def _outer_process(self) -> int | None:
-        """The process that made the namespaces. Its command line names our data folder, and no other one does."""
-        for folder in Path("/proc").iterdir():
-            if folder.name.isdecimal():
-                with contextlib.suppress(OSError):
-                    arguments = folder.joinpath("cmdline").read_bytes().split(b"\0")
-                    if arguments[0] == b"unshare" and os.fsencode(self._data) in arguments:
-                        return int(folder.name)
-        return None
 
     def _remove_traces(self) -> None:
         """What the kernel leaves to us, or removes only a little later."""

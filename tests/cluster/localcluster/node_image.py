@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -48,31 +47,30 @@ _POD_NETWORK_IMAGE = "localhost/pod-network:v1"
 def ensure(folders: Folders, target: Engine, kubernetes: str | None) -> str:
     """The name of the node image, which the engine has when this returns."""
     version = kubernetes or programs.default_kubernetes()
-    parts = Programs(folders=folders)
-    sources = [
-        Path(__file__),
-        *_FILES.iterdir(),
-        programs.KUBERNETES_MODULE / "go.mod",
-        programs.TOOLS_MODULE / "go.mod",
-    ]
-    image = f"localhost/modelservice-node:v{version}-{key_of(files=sources)}"
-    if engine.has_image(target, image):
-        return image
+    modules = [folder / "go.mod" for folder in (programs.KUBERNETES_MODULE, programs.TOOLS_MODULE)]
+    key = key_of(files=[Path(__file__), *_FILES.iterdir(), *modules], texts=[version])
+    image = f"localhost/modelservice-node:v{version}-{key}"
+    if not engine.has_image(target, image):
+        # A short name, because a socket is made below it: see settings.read_folders.
+        place = Cache(folder=folders.cache).entry("node", key, lambda place: _fill(folders, version, image, place))
+        with progress.step("giving the node image to the engine"):
+            engine.docker(target, "load", "--quiet", "--input", str(place / "image.tar"), timeout=300)
+    return image
+
+
+def _fill(folders: Folders, version: str, image: str, place: Path) -> None:
     packages.require_root()
     packages.require(["containerd", "ctr", "unshare"], log=folders.logs / "install-containerd.log")
+    parts = Programs(folders=folders)
     kube = parts.kube(version)
     tools = {tool.name: parts.tool(tool) for tool in (programs.CRICTL, programs.COREDNS, programs.PAUSE)}
     root = _root_file_system(folders)
-    folders.cache.mkdir(parents=True, exist_ok=True)
-    for left in folders.cache.glob("node-image.*"):
-        shutil.rmtree(left)
-    with tempfile.TemporaryDirectory(prefix="node-image.", dir=folders.cache) as temporary:
-        with progress.step(f"node image with Kubernetes {version}, some 40 s") as step:
-            build = _Build(folder=Path(temporary), kube=kube, version=version, tools=tools, log=folders.logs)
-            file = build.run(root, parts.kind_sources(), image, step)
-        with progress.step("giving the node image to the engine"):
-            engine.docker(target, "load", "--quiet", "--input", str(file), timeout=300)
-    return image
+    work = place / "w"
+    work.mkdir()
+    with progress.step(f"node image with Kubernetes {version}, some 40 s") as step:
+        build = _Build(folder=work, kube=kube, version=version, tools=tools, log=folders.logs)
+        build.run(root, parts.kind_sources(), image, step).rename(place / "image.tar")
+        shutil.rmtree(work)
 
 
 def _root_file_system(folders: Folders) -> Path:
@@ -248,7 +246,6 @@ class _Build:
 
     def _import_images(self) -> None:
         """Puts the images into the node's containerd, contents only, as kind does."""
-        # Short names: a socket's path may have 107 bytes.
         state = self.folder / "c"
         state.mkdir()
         socket = state / "s"

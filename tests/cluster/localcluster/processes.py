@@ -25,6 +25,8 @@ Command = Sequence[str | Path]
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _PR_SET_PDEATHSIG = 1
+# Kept from being collected, at which Python would warn that they still run; that is what they are for.
+_detached: list[subprocess.Popen[bytes]] = []
 _SEAL = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--")
 
 
@@ -137,7 +139,9 @@ def start(command: Command, *, log: Path, env: Mapping[str, str] | None = None) 
 
 def start_detached(command: Command, *, log: Path) -> subprocess.Popen[bytes]:
     """Starts a program that is meant to outlive us. Whoever calls this must be able to find it again."""
-    return _start(command, log=log, env=None, preexec=None, new_session=True)
+    process = _start(command, log=log, env=None, preexec=None, new_session=True)
+    _detached.append(process)
+    return process
 
 
 def _start(

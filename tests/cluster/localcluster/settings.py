@@ -94,8 +94,8 @@ def read_folders(environment: Mapping[str, str] = os.environ) -> Folders:
     root = Path(cache) / "modelservice" / "cluster"
     if not root.is_absolute():
         raise ClusterError(f"XDG_CACHE_HOME={cache}: must be an absolute path")
-    # A socket's path may have 107 bytes; the longest one behind the folder has 32.
-    if len(os.fsencode(root)) > 75:
+    # A socket's path may have 107 bytes; the longest one behind the folder has 37.
+    if len(os.fsencode(root)) > 70:
         raise ClusterError(f"{root}: too long for a socket in it; set XDG_CACHE_HOME to a shorter path")
     return Folders(root=root)
 
