@@ -165,8 +165,24 @@ def install_chart(cluster: Cluster) -> None:
     image_id = cluster.run("docker", "image", "inspect", "--format", "{{.Id}}", IMAGES[0]).strip()
     command = ["helm", "upgrade", RELEASE, str(CHART), "--install", "--namespace", OPERATOR_NAMESPACE]
     command += ["--set", f"watchNamespaces={{{NAMESPACE}}}", "--set-string", f"podAnnotations.image-id={image_id}"]
-    cluster.run(*command, "--wait", "--timeout", "2m", log="helm.log")
-    say(*show_pods(cluster, OPERATOR_NAMESPACE))
+    cluster.run(*command, log="helm.log")
+    wait_until(lambda: operator_is_up(cluster), what="the operator to be up", seconds=120)
+    say(*cluster.run("kubectl", "--namespace", OPERATOR_NAMESPACE, "get", "pods").splitlines())
+
+
+def operator_is_up(cluster: Cluster) -> bool:
+    """Whether the one operator pod of the current revision is ready; an operator that keeps ending is not waited for."""
+    selector = ["--namespace", OPERATOR_NAMESPACE, "--selector", "app.kubernetes.io/component=operator"]
+    found = json.loads(cluster.run("kubectl", "get", "pods", *selector, "--output", "json"))["items"]
+    states = [status for pod in found for status in pod["status"].get("containerStatuses", [])]
+    if any(state["restartCount"] > 1 and not state["ready"] for state in states):
+        log = cluster.run("kubectl", "logs", *selector, "--tail=20")
+        raise DemoError(f"The operator starts and ends again. Its last words:\n{log}")
+    deployment = ["--namespace", OPERATOR_NAMESPACE, "get", "deployment", RELEASE, "--output", "json"]
+    found = json.loads(cluster.run("kubectl", *deployment))
+    status: dict[str, int] = found["status"]
+    is_current = status.get("observedGeneration", 0) == found["metadata"]["generation"]
+    return is_current and status.get("availableReplicas", 0) == status.get("updatedReplicas", 0) == 1
 
 
 def run_model_server(cluster: Cluster) -> dict[str, Any]:
@@ -220,11 +236,6 @@ def pods(cluster: Cluster) -> list[dict[str, Any]]:
     """The model server's pods."""
     found: list[dict[str, Any]] = cluster.get("pods", "--selector", f"app.kubernetes.io/name={NAME}")["items"]
     return found
-
-
-def show_pods(cluster: Cluster, namespace: str) -> list[str]:
-    """A line a pod."""
-    return cluster.run("kubectl", "--namespace", namespace, "get", "pods").splitlines()
 
 
 def show_containers(cluster: Cluster) -> list[str]:
