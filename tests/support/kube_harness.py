@@ -5,13 +5,13 @@ operator's own modules with adapters that answer from memory (no pod runs on a p
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from kubernetes import client, config, watch
+from kubernetes import client, config
 from kubernetes.client.exceptions import ApiException
 
 from modelservice_api.adapter_config import AdapterReport
@@ -96,19 +96,25 @@ class Harness:
 
     def wait_for(self, plural: str, name: str, is_met: Callable[[dict[str, Any]], bool], seconds: int = 30) -> None:
         """Watches an object until a condition on it is met."""
-        custom = client.CustomObjectsApi(self.client)
-        group, version = RESOURCES[plural].api_version.split("/")
-        stream = watch.Watch().stream(
-            custom.list_namespaced_custom_object,
-            group,
-            version,
-            self.namespace,
-            plural,
-            field_selector=f"metadata.name={name}",
-            timeout_seconds=seconds,
-        )
-        if not any(is_met(event["object"]) for event in stream):
+        if not any(kind != "DELETED" and is_met(found) for kind, found in self._watch(plural, name, seconds)):
             raise AssertionError(f"{plural} {name}: not met within {seconds} s: {self.find(plural, name)}")
+
+    def wait_until_gone(self, plural: str, name: str, seconds: int = 30) -> None:
+        """Watches an object until it is deleted."""
+        events = self._watch(plural, name, seconds)
+        if self.find(plural, name) is not None and not any(kind == "DELETED" for kind, _ in events):
+            raise AssertionError(f"{plural} {name} is still there after {seconds} s: {self.find(plural, name)}")
+
+    def _watch(self, plural: str, name: str, seconds: int) -> Iterator[tuple[str, dict[str, Any]]]:
+        """(type, object) of each event, beginning with the object as it is."""
+        query = [("watch", "true"), ("fieldSelector", f"metadata.name={name}"), ("timeoutSeconds", str(seconds))]
+        verb, url, headers, _, _ = self.client.param_serialize(
+            "GET", RESOURCES[plural].path(self.namespace), query_params=query, auth_settings=["BearerToken"]
+        )
+        response = self.client.call_api(verb, url, headers, _request_timeout=(5, seconds + 5))
+        for line in response.response:
+            event = json.loads(line)
+            yield event["type"], event["object"]
 
     def create(self, document: Mapping[str, Any]) -> dict[str, Any]:
         return self._send("POST", _resource(document).path(self.namespace), document)
