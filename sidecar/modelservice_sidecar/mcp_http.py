@@ -136,7 +136,7 @@ class McpEndpoint:
                 answer = await self._calls.run(
                     route.params["name"], route.params.get("arguments") or {}, record=record, on_progress=on_progress
                 )
-                result = _result(answer, route.revision)
+                result = _result(answer)
             except CallError as error:
                 told = errors.telling(error)
                 if not told.tool_error:
@@ -216,9 +216,9 @@ def is_json(content_type: str | None) -> bool:
     return media.strip().lower() == "application/json" and charset in {"", "utf-8", "utf8"}
 
 
-def _result(answer: Answer, revision: str) -> dict[str, Any]:
+def _result(answer: Answer) -> dict[str, Any]:
     result: dict[str, Any] = {"content": answer.content, "isError": False}
-    if answer.has_structured and revision in revisions.STRUCTURED_CONTENT:
+    if answer.has_structured:
         result["structuredContent"] = answer.structured if answer.raw is None else orjson.Fragment(answer.raw)
     return result
 
@@ -266,7 +266,7 @@ def _initialize(now: Snapshot, route: Route) -> dict[str, Any]:
 
 
 def _list(now: Snapshot, route: Route) -> dict[str, Any]:
-    listing = now.published.listing(route.revision, route.params.get("cursor"))
+    listing = now.published.listing(route.params.get("cursor"))
     result: dict[str, Any] = {"tools": listing.tools_json}
     if listing.next_cursor is not None:
         result["nextCursor"] = listing.next_cursor

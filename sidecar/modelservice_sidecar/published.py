@@ -12,7 +12,7 @@ import orjson
 
 from modelservice_api.adapter_config import ToolsConfig
 from modelservice_sidecar import validation
-from modelservice_sidecar.core import catalogue, revisions
+from modelservice_sidecar.core import catalogue
 from modelservice_sidecar.core.catalogue import Catalogue, Tool, ToolSpec
 from modelservice_sidecar.validation import Check
 
@@ -44,23 +44,22 @@ class Published:
 
     catalogue: Catalogue = field(default_factory=Catalogue)
     tools: dict[str, PublishedTool] = field(default_factory=dict)
-    _pages: dict[tuple[frozenset[str], str | None], Listing] = field(default_factory=dict)
+    _pages: dict[str | None, Listing] = field(default_factory=dict)
 
-    def listing(self, revision: str, cursor: str | None) -> Listing:
-        """A page with the fields that the revision knows.
+    def listing(self, cursor: str | None) -> Listing:
+        """A page, the same for every revision: clients pass over fields they do not know.
 
         Raises:
             catalogue.BadCursorError: the cursor is not one of ours.
         """
-        fields = revisions.TOOL_FIELDS[revision]
-        found = self._pages.get((fields, cursor))
+        found = self._pages.get(cursor)
         if found is None:
             page = self.catalogue.page(cursor)
-            shown = [{key: value for key, value in tool.definition.items() if key in fields} for tool in page.tools]
+            shown = [tool.definition for tool in page.tools]
             found = Listing(tools_json=orjson.Fragment(orjson.dumps(shown)), next_cursor=page.next_cursor)
             # Any string decodes to some cursor, so only as many as there can be pages are kept.
             if len(self._pages) < _MAX_PAGES:
-                self._pages[fields, cursor] = found
+                self._pages[cursor] = found
         return found
 
 

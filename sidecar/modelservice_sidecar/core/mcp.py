@@ -122,7 +122,7 @@ def classify(headers: Headers, body: object) -> Verdict:
     if not isinstance(body, dict):
         return _invalid_request("The body must be one JSON-RPC request or notification object")
     if body.get("jsonrpc") != "2.0":
-        return _invalid_request('"jsonrpc" must be "2.0"', _echoed_id(body))
+        return _invalid_request('"jsonrpc" must be "2.0"')
     if "id" not in body:
         return _notification(body, version, modern)
     message_id = body["id"]
@@ -132,10 +132,10 @@ def classify(headers: Headers, body: object) -> Verdict:
     if method is None and not modern and ("result" in body or "error" in body):
         return Notification(method="response")
     if not isinstance(method, str):
-        return _invalid_request('"method" must be a string', message_id)
+        return _invalid_request('"method" must be a string')
     params = body.get("params")
     if params is not None and not isinstance(params, dict):
-        return _invalid_request('"params" must be an object', message_id)
+        return _invalid_request('"params" must be an object')
     if modern:
         assert version is not None
         return _modern(headers, message_id, method, params or {})
@@ -288,10 +288,6 @@ def _is_id(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _echoed_id(body: dict[str, Any]) -> MessageId | None:
-    value = body.get("id")
-    return value if _is_id(value) else None
-
-
-def _invalid_request(message: str, message_id: MessageId | None = None) -> Rejection:
-    return Rejection(code=INVALID_REQUEST, message=message, status=400, id=message_id)
+def _invalid_request(message: str) -> Rejection:
+    """JSON-RPC 2.0: what is no valid request is answered with `id: null`, whatever it carried."""
+    return Rejection(code=INVALID_REQUEST, message=message, status=400)

@@ -23,19 +23,3 @@ HANDSHAKE_METHODS: Final = frozenset({"initialize", "ping", "tools/list", "tools
 
 NAME_HEADER_PARAM: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 """Methods whose `Mcp-Name` header must equal a parameter of the body (SEP-2243)."""
-
-_TOOL_2024: Final = frozenset({"name", "description", "inputSchema"})
-_TOOL_2025_03: Final = _TOOL_2024 | {"annotations"}
-_TOOL_2025_06: Final = _TOOL_2025_03 | {"title", "outputSchema", "_meta"}
-
-TOOL_FIELDS: Final[dict[str, frozenset[str]]] = {
-    "2024-11-05": _TOOL_2024,
-    "2025-03-26": _TOOL_2025_03,
-    "2025-06-18": _TOOL_2025_06,
-    "2025-11-25": _TOOL_2025_06,
-    "2026-07-28": _TOOL_2025_06,
-}
-"""The fields of a tool definition that each revision knows; older clients are spared the rest."""
-
-STRUCTURED_CONTENT: Final = frozenset({"2025-06-18", "2025-11-25", "2026-07-28"})
-"""Revisions whose call results carry `structuredContent`."""

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
+
 from model_apps import model_server, torture_app
 
 

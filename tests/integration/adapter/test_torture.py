@@ -5,8 +5,9 @@ from typing import Any
 
 import jsonschema
 import pytest
-from adapter_harness import adapter, run
 from mcp.client import Client
+
+from adapter_harness import adapter, run
 from model_apps import PNG
 
 FEATURES = {"features": [1.0, 2.0]}
