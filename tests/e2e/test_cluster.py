@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -199,17 +200,19 @@ def observe(folders: Folders) -> Machine:
 
 
 @pytest.fixture
-def own_folders(tmp_path: Path) -> Iterator[Folders]:
+def own_folders() -> Iterator[Folders]:
     """Folders apart from the user's, with the same cache: engines that are killed here are nobody else's."""
-    folders = settings.read_folders({"XDG_CACHE_HOME": str(tmp_path)})
-    folders.root.mkdir(parents=True)
-    cache = settings.read_folders().cache
-    cache.mkdir(parents=True, exist_ok=True)
-    folders.cache.symlink_to(cache)
-    try:
-        yield folders
-    finally:
-        OwnEngine(folders=folders).kill()
+    # Not tmp_path: it is too long for sockets, and an engine's data is nothing to keep for later.
+    with tempfile.TemporaryDirectory(prefix="modelservice-") as home:
+        folders = settings.read_folders({"XDG_CACHE_HOME": home})
+        folders.root.mkdir(parents=True)
+        cache = settings.read_folders().cache
+        cache.mkdir(parents=True, exist_ok=True)
+        folders.cache.symlink_to(cache)
+        try:
+            yield folders
+        finally:
+            OwnEngine(folders=folders).kill()
 
 
 @only_our_own_engine

@@ -98,3 +98,12 @@ def test_nothing_of_a_server_runs_on_when_its_owner_is_killed() -> None:
     for end in ends:
         assert select.select([end], [], [], 10)[0] == [end]
         os.close(end)
+
+
+def test_the_next_server_clears_away_the_folder_of_one_that_was_killed() -> None:
+    folder = settings.read_folders().root / "api-servers" / "killed"
+    folder.mkdir(parents=True)
+    with ApiServer() as server:
+        assert not folder.exists()
+        assert server.kubeconfig.is_file()
+    assert not server.kubeconfig.exists()

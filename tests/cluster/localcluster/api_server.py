@@ -1,8 +1,8 @@
 """A plain Kubernetes API server on loopback: etcd, kube-apiserver, kube-controller-manager; no node and no container.
 
 Admission, CEL, server-side apply, RBAC, garbage collection, namespaces, service accounts and ReplicaSets are the real
-ones; pods stay pending. Needs no root. Everything lies in one temporary folder, and every process is killed by the
-kernel if this one ends without saying so.
+ones; pods stay pending. Needs no root. Everything lies in one folder that goes at the end, and every process is
+killed by the kernel if this one ends without saying so.
 
     with ApiServer() as server:
         subprocess.run(["kubectl", "--kubeconfig", server.kubeconfig, "get", "namespaces"])
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import fcntl
 import http.client
 import json
 import os
@@ -26,7 +27,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from localcluster import processes, settings
+from localcluster import cache, processes, settings
 from localcluster.errors import ClusterError
 from localcluster.programs import Programs
 
@@ -62,6 +63,7 @@ class ApiServer:
         self._api_server_flags = tuple(api_server_flags)
         self._running: list[subprocess.Popen[bytes]] = []
         self._folder = Path()
+        self._in_use = -1
         self._token = ""
         self.url = ""
         """Address, once it runs."""
@@ -81,8 +83,9 @@ class ApiServer:
         return [process.pid for process in self._running]
 
     def __enter__(self) -> Self:
-        programs = Programs(folders=settings.read_folders()).kube(self._kubernetes)
-        self._folder = Path(tempfile.mkdtemp(prefix="modelservice-api-server."))
+        folders = settings.read_folders()
+        programs = Programs(folders=folders).kube(self._kubernetes)
+        self._folder, self._in_use = _claim_folder(folders.root / "api-servers")
         self._token = secrets.token_hex(16)
         try:
             self._start(programs)
@@ -167,6 +170,26 @@ class ApiServer:
             process.wait()
         self._running.clear()
         shutil.rmtree(self._folder, ignore_errors=True)
+        os.close(self._in_use)
+
+
+def _claim_folder(parent: Path) -> tuple[Path, int]:
+    """A new folder, and the handle that holds it; those that no one holds any more, for their owner was killed, go."""
+    with cache.lock(parent.with_suffix(".lock"), what="another API server to start"):
+        parent.mkdir(parents=True, exist_ok=True)
+        for folder in parent.iterdir():
+            handle = os.open(folder, os.O_RDONLY)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder)
+            except BlockingIOError:
+                pass
+            finally:
+                os.close(handle)
+        claimed = Path(tempfile.mkdtemp(dir=parent))
+        handle = os.open(claimed, os.O_RDONLY)
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        return claimed, handle
 
 
 def free_ports(count: int) -> list[int]:

@@ -32,6 +32,8 @@ from localcluster.programs import Programs
 from localcluster.settings import ClusterOptions, Folders
 
 _KIND_LABEL = "io.x-k8s.kind.cluster"
+# kind takes it away where the control plane is the only node.
+_CONTROL_PLANE_TAINT = "node-role.kubernetes.io/control-plane"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,6 +167,9 @@ class Cluster:
         try:
             with progress.step(f"creating cluster {self.name}") as step:
                 processes.run_watched(command, step=step, log=log, env=engine.environment(target))
+            with progress.step("waiting for its nodes"):
+                ready = ["wait", "--for=condition=Ready", "--timeout=120s", "nodes", "--all"]
+                processes.run([*self._kubectl(), *ready], timeout=150)
             if options.gpus:
                 self._advertise_gpus(options.gpus)
         except BaseException:
@@ -183,7 +188,7 @@ class Cluster:
             for part in ("capacity", "allocatable")
         ]
         for node in nodes:
-            if not any(taint.get("effect") == "NoSchedule" for taint in node["spec"].get("taints", [])):
+            if not any(taint["key"] == _CONTROL_PLANE_TAINT for taint in node["spec"].get("taints", [])):
                 target = [node["metadata"]["name"], "--subresource=status", "--type=json", "--patch", json.dumps(patch)]
                 processes.run([*kubectl, "patch", "node", *target])
 

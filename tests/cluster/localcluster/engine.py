@@ -85,8 +85,14 @@ class MachineEngine:
 
     def reaches_registry(self) -> bool:
         """Whether images can be pulled: one small pull, ten seconds at most."""
+        image = "hello-world:latest"
+        if has_image(self, image):
+            return True
         with progress.step("trying the image registry, at most 10 s"):
-            return processes.succeeds(["docker", "pull", "--quiet", "hello-world:latest"], timeout=10)
+            pulled = processes.succeeds(["docker", "pull", "--quiet", image], env=environment(self), timeout=10)
+            if pulled:
+                docker(self, "image", "rm", image)
+        return pulled
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -270,7 +276,7 @@ def find_engine(folders: Folders, mode: Mode) -> MachineEngine | OwnEngine:
         ClusterError: Docker was asked for and does not answer.
     """
     own = OwnEngine(folders=folders)
-    machine = MachineEngine()
+    machine = MachineEngine(address=os.environ.get("DOCKER_HOST"))
     if mode == "local" or os.environ.get("DOCKER_HOST") == own.address:
         return own
     if machine.answers():

@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -62,9 +63,12 @@ def _fill(folders: Folders, version: str, image: str, place: Path) -> None:
     packages.require_root()
     packages.require(["containerd", "ctr", "unshare"], log=folders.logs / "install-containerd.log")
     parts = Programs(folders=folders)
-    kube = parts.kube(version)
-    tools = {tool.name: parts.tool(tool) for tool in (programs.CRICTL, programs.COREDNS, programs.PAUSE)}
-    root = _root_file_system(folders)
+    # Side by side: one waits for the network and the disk, the other for the processor.
+    with ThreadPoolExecutor(1) as pool:
+        future_root = pool.submit(_root_file_system, folders)
+        kube = parts.kube(version)
+        tools = {tool.name: parts.tool(tool) for tool in (programs.CRICTL, programs.COREDNS, programs.PAUSE)}
+        root = future_root.result()
     work = place / "w"
     work.mkdir()
     with progress.step(f"node image with Kubernetes {version}, some 40 s") as step:
