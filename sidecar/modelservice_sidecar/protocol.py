@@ -70,6 +70,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._stalled_since: float | None = None
         self._refusal: tuple[int, str] | None = None
         self._leaving = False
+        self._unparsed = 0
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
@@ -90,12 +91,17 @@ class LimitedProtocol(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         self._raw += len(data)
+        if self._unparsed:
+            self._take_unparsed(data)
+            return
         try:
             self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            # No other protocol is spoken here; the request itself is answered, then the parser is of no more use.
+        except httptools.HttpParserUpgrade as upgrade:
+            # No other protocol is spoken here. The request is answered in HTTP/1.1 (Java's client asks for h2c with
+            # every first POST), then the connection ends, for the parser stopped at the head and takes no more.
             if self._current is not None:
                 self._current.keep_alive = False
+            self._take_unparsed(data[upgrade.args[0] :])
             return
         except httptools.HttpParserError:
             self._refuse(*(self._refusal or (400, "Not a valid HTTP request")))
@@ -140,12 +146,17 @@ class LimitedProtocol(HttpToolsProtocol):
         super().on_headers_complete()
         if self._leaving:
             self.cycle.keep_alive = False
+        if self.parser.should_upgrade():
+            declared = next((value for name, value in self.headers if name == b"content-length"), b"0")
+            self._unparsed = int(declared)  # the parser has checked that it is a number
 
     def on_body(self, body: bytes) -> None:
         self._body_size += len(body)
         super().on_body(body)
 
     def on_message_complete(self) -> None:
+        if self._unparsed:
+            return  # the parser ends at the head of a request that asks for an upgrade; its body is still to come
         self._phase = _Phase.BUSY
         super().on_message_complete()
 
@@ -211,6 +222,16 @@ class LimitedProtocol(HttpToolsProtocol):
                 self._refuse(408, "The request's body took too long")
                 return
         self._timer = self.loop.call_later(limits.tick, self._tick)
+
+    def _take_unparsed(self, data: bytes) -> None:
+        """The body of a request that asked for an upgrade."""
+        if not self._unparsed:
+            return
+        piece = data[: self._unparsed]
+        self._unparsed -= len(piece)
+        self.on_body(piece)
+        if not self._unparsed:
+            self.on_message_complete()
 
     def _stop(self, status: int, message: str) -> None:
         self._refusal = (status, message)

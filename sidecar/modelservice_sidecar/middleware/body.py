@@ -63,14 +63,12 @@ async def _read(receive: Receive, limit: int) -> bytes | None:
     if not message.get("more_body", False):
         return body if len(body) <= limit else None
     parts = bytearray(body)
-    while message.get("more_body", False):
+    while len(parts) <= limit and message.get("more_body", False):
         message = await receive()
         if message["type"] == "http.disconnect":
             return _GONE
         parts += message.get("body", b"")
-        if len(parts) > limit:
-            return None
-    return bytes(parts)
+    return bytes(parts) if len(parts) <= limit else None
 
 
 _GONE = bytes(bytearray(b"gone"))
