@@ -1,8 +1,12 @@
 """`python -m modelservice_operator`: reads the settings, wires the parts, runs kopf until told to stop.
 
-Owns the process: its start, its exit codes and its orderly end. Exit code 2: settings cannot be used.
+Owns the process: its start, its exit codes and its orderly end. With `let-go` it runs no operator but makes every
+ModelService deletable without one, as the chart does when it is uninstalled.
+
+Exit codes: 0 told to stop, or all let go; 1 some could not be let go; 2 settings or arguments cannot be used.
 """
 
+import argparse
 import asyncio
 import logging
 import signal
@@ -17,33 +21,60 @@ from modelservice_operator import telemetry
 from modelservice_operator.adapters import HttpAdapters
 from modelservice_operator.gather import Sources
 from modelservice_operator.handlers import Operator
-from modelservice_operator.kube_api import ClusterApi
+from modelservice_operator.kube_api import ALL_NAMESPACES, MODEL_SERVICES, ClusterApi
+from modelservice_operator.kube_errors import KubeError
+from modelservice_operator.reconcile import let_go
 from modelservice_operator.settings import Settings
 
 log = logging.getLogger("modelservice_operator")
 
 
-def main() -> int:
-    """Runs the operator; the exit code."""
+def main(arguments: list[str] | None = None) -> int:
+    """Runs the operator, or lets go; the exit code."""
+    parser = argparse.ArgumentParser(prog="modelservice_operator", description="The modelservice operator.")
+    parser.add_argument("command", nargs="?", choices=("run", "let-go"), default="run")
+    command = parser.parse_args(arguments).command
     try:
         settings = settings_module.from_environment()
     except settings_module.SettingsError as error:
         print(error, file=sys.stderr)  # noqa: T201 - before logging is configured, for a person to read
         return 2
     telemetry.configure(settings.log_level)
+    if command == "let-go":
+        return let_go_of_all(settings)
     asyncio.run(run(settings))
     return 0
 
 
-async def run(settings: Settings) -> None:
-    """Watches and works until SIGTERM or SIGINT; passes in progress are finished."""
-    sources = Sources(
+def let_go_of_all(settings: Settings) -> int:
+    """Lets go of every ModelService in the watched namespaces; the exit code."""
+    sources = connect(settings)
+    failures = 0
+    for namespace in settings.namespaces or (ALL_NAMESPACES,):
+        for found in sources.api.list(MODEL_SERVICES, namespace):
+            fields = {"namespace": found["metadata"]["namespace"], "name": found["metadata"]["name"]}
+            try:
+                let_go(sources, **fields)
+                log.info("Let go", extra={"fields": fields})
+            except KubeError as error:
+                failures += 1
+                log.error("Not let go: %s", error, extra={"fields": fields})
+    return 1 if failures else 0
+
+
+def connect(settings: Settings) -> Sources:
+    """Where passes read from and write to."""
+    return Sources(
         api=ClusterApi.connect(),
         adapters=HttpAdapters(),
         clock=lambda: datetime.now(UTC),
         adapter_image=settings.adapter_image,
     )
-    operator = Operator(settings=settings, sources=sources)
+
+
+async def run(settings: Settings) -> None:
+    """Watches and works until SIGTERM or SIGINT; passes in progress are finished."""
+    operator = Operator(settings=settings, sources=connect(settings))
     registry = kopf.OperatorRegistry()
     kopf.on.login(registry=registry)(log_in)
     operator.register(registry)

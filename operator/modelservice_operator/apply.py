@@ -4,17 +4,20 @@ Owns the order of writes and what is done about a refusal by the API server. A p
 is complete in itself, and the next pass starts from what is then seen.
 """
 
+import contextlib
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 from modelservice_api import wellknown
 from modelservice_api.conditions import ConditionType, Reasons
 from modelservice_operator import kube_api, kube_errors
+from modelservice_operator.core import injection
 from modelservice_operator.core.observed import Observed
 from modelservice_operator.core.plan import Plan, ReleasePlan, WorkloadWrite
 from modelservice_operator.core.refusal import Refusal
 from modelservice_operator.core.summary import Result, Summary, Told
-from modelservice_operator.gather import workload_resource
+from modelservice_operator.gather import Abandoned, workload_resource
 from modelservice_operator.kube_api import KubeApi, Resource
 
 _OWNED: Mapping[str, Resource] = {"Service": kube_api.SERVICES, "ConfigMap": kube_api.CONFIG_MAPS}
@@ -59,6 +62,17 @@ def apply_plan(api: KubeApi, observed: Observed, plan: Plan) -> Result:
         return Result(workload=observed.workload, refusal=Refusal(reason=Reasons.NOT_PERMITTED, message=str(error)))
 
 
+def release_abandoned(api: KubeApi, abandoned: Abandoned) -> None:
+    """Releases a workload whose ModelService is gone; its owned objects go by garbage collection.
+
+    Raises:
+        KubeError: The workload still holds the adapter.
+    """
+    document = injection.release_document(abandoned.workload)
+    with contextlib.suppress(kube_errors.NotFoundError):
+        api.apply(abandoned.resource, document, manager=abandoned.manager)
+
+
 def apply_release(api: KubeApi, observed: Observed, plan: ReleasePlan) -> None:
     """The workload first, then what its pods used, then the finalizer.
 
@@ -66,10 +80,8 @@ def apply_release(api: KubeApi, observed: Observed, plan: ReleasePlan) -> None:
         KubeError: The release is not complete; the finalizer is still there.
     """
     for write in plan.releases:
-        try:
+        with contextlib.suppress(kube_errors.NotFoundError):  # deleted meanwhile: released
             _apply_workload(api, observed, write)
-        except kube_errors.NotFoundError:
-            continue  # deleted meanwhile: released
     live = {"services": observed.service, "configmaps": observed.config_map}
     for plural in plan.delete:
         found = live[plural]
@@ -114,24 +126,27 @@ def tell(api: KubeApi, observed: Observed, told: Told) -> None:
     if told.on_workload and observed.workload is not None:
         targets.append(observed.workload)
     for target in targets:
-        try:
-            api.create(kube_api.EVENTS, observed.namespace, _event(observed, target, told))
-        except kube_errors.KubeError:
-            continue  # the condition says the same and is written
+        tell_on(api, target, told, observed.now)
 
 
-def _event(observed: Observed, target: Mapping[str, Any], told: Told) -> dict[str, Any]:
-    now = observed.now.strftime("%Y-%m-%dT%H:%M:%SZ")
+def tell_on(api: KubeApi, target: Mapping[str, Any], told: Told, now: datetime) -> None:
+    """One event on one object. Never fails a pass: the condition says the same and is written."""
+    with contextlib.suppress(kube_errors.KubeError):
+        api.create(kube_api.EVENTS, str(target["metadata"]["namespace"]), _event(target, told, now))
+
+
+def _event(target: Mapping[str, Any], told: Told, at: datetime) -> dict[str, Any]:
+    now = at.strftime("%Y-%m-%dT%H:%M:%SZ")
     metadata = target["metadata"]
     return {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"generateName": f"{metadata['name'][:200]}.", "namespace": observed.namespace},
+        "metadata": {"generateName": f"{metadata['name'][:200]}.", "namespace": metadata["namespace"]},
         "involvedObject": {
             "apiVersion": target["apiVersion"],
             "kind": target["kind"],
             "name": metadata["name"],
-            "namespace": observed.namespace,
+            "namespace": metadata["namespace"],
             "uid": metadata["uid"],
             "resourceVersion": metadata.get("resourceVersion"),
         },

@@ -55,6 +55,35 @@ def gather(sources: Sources, namespace: str, name: str) -> Observed | None:
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Abandoned:
+    """A workload that still holds the adapter of a ModelService that no longer exists."""
+
+    resource: Resource
+    workload: workload.KubeObject
+    manager: str
+
+
+def gather_abandoned(api: KubeApi, namespace: str, name: str) -> list[Abandoned]:
+    """Workloads whose lock names a ModelService of that name that is gone: it went without its finalizer.
+
+    Raises:
+        KubeError: The API server did not answer a read.
+    """
+    live = {str(found["metadata"]["uid"]) for found in api.list(kube_api.MODEL_SERVICES, namespace)}
+    abandoned = []
+    for (api_version, kind), plural in workload.ADOPTABLE.items():
+        resource = Resource(api_version=api_version, plural=plural)
+        for found in api.list(resource, namespace):
+            holder = naming.parse_owner(workload.annotations(found).get(wellknown.OWNER_ANNOTATION, ""))
+            if holder is None or holder[:2] != (namespace, name) or holder[2] in live:
+                continue
+            # Items of a list carry neither apiVersion nor kind.
+            whole = {**found, "apiVersion": api_version, "kind": kind}
+            abandoned.append(Abandoned(resource=resource, workload=whole, manager=naming.field_manager(holder[2])))
+    return abandoned
+
+
 def workload_resource(model_service: workload.KubeObject) -> Resource | None:
     """The resource of the workload that a ModelService names, None for kinds that cannot be adopted."""
     api_version, kind, _ = workload_key(model_service)

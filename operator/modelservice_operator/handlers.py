@@ -96,7 +96,7 @@ class Operator:
         """A ModelService appeared, changed or went."""
         key = (str(body["metadata"]["namespace"]), str(body["metadata"]["name"]))
         if event["type"] == "DELETED":
-            for waiting in self.interest.forget(key):
+            for waiting in self.interest.forget(key) | {key}:
                 self.queue.add(waiting)
             return
         self.interest.note(body)
@@ -107,6 +107,9 @@ class Operator:
         """A Deployment, StatefulSet or DaemonSet appeared, changed or went."""
         for key in self.interest.of_workload(namespace or "", str(body["kind"]), name):
             self.queue.add(key)
+        holder = naming.parse_owner(str(body["metadata"].get("annotations", {}).get(wellknown.OWNER_ANNOTATION, "")))
+        if holder is not None and holder[0] == namespace and holder[:2] not in self.interest.targets:
+            self.queue.add((holder[0], holder[1]))
 
     async def on_owned(self, *, namespace: str | None, labels: Any, **_: Any) -> None:
         """A Service, ConfigMap or EndpointSlice of ours changed."""

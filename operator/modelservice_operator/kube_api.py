@@ -22,6 +22,10 @@ _TIMEOUT = (5.0, 25.0)
 so a slow write may be reported as unavailable and is then found done by the next pass."""
 
 
+ALL_NAMESPACES = ""
+"""In place of a namespace, for `list` alone."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Resource:
     """A namespaced kind: `/api/v1/…/services`, `/apis/apps/v1/…/deployments`."""
@@ -32,8 +36,8 @@ class Resource:
     def path(self, namespace: str, name: str = "", subresource: str = "") -> str:
         """The URL path of a collection, an object or a subresource."""
         root = "/api/" if "/" not in self.api_version else "/apis/"
-        parts = ["namespaces", namespace, self.plural, name, subresource]
-        return root + "/".join([self.api_version, *(part for part in parts if part)])
+        scope = ["namespaces", namespace] if namespace else []
+        return root + "/".join([self.api_version, *scope, *(part for part in (self.plural, name, subresource) if part)])
 
 
 MODEL_SERVICES = Resource(api_version=wellknown.API_VERSION, plural=wellknown.PLURAL)
@@ -105,7 +109,7 @@ class ClusterApi:
             return None
 
     def list(self, resource: Resource, namespace: str, label_selector: str = "") -> Sequence[Object]:
-        """All objects of the namespace that match."""
+        """All objects of the namespace, or of `ALL_NAMESPACES`, that match."""
         query = [("labelSelector", label_selector)] if label_selector else []
         items = self._request("GET", resource.path(namespace), query=query).get("items") or []
         return [dict(item) for item in items]

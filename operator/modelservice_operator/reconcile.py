@@ -11,7 +11,7 @@ from modelservice_operator import apply, kube_errors
 from modelservice_operator.core import plan, summary
 from modelservice_operator.core.observed import Observed
 from modelservice_operator.core.summary import Told
-from modelservice_operator.gather import Sources, gather
+from modelservice_operator.gather import Sources, gather, gather_abandoned
 
 RELEASE_TIMEOUT_SECONDS = 120.0
 """How long a release may fail before the ModelService is let go all the same, with a warning (R28)."""
@@ -25,6 +25,7 @@ def reconcile(sources: Sources, namespace: str, name: str) -> float | None:
     """
     observed = gather(sources, namespace, name)
     if observed is None:
+        _release_abandoned(sources, namespace, name)
         return None
     if observed.metadata.get("deletionTimestamp"):
         _release(sources, observed)
@@ -34,6 +35,30 @@ def reconcile(sources: Sources, namespace: str, name: str) -> float | None:
     told = summary.summarise(observed, decided, result)
     apply.write_summary(sources.api, observed, told)
     return told.look_again_after
+
+
+def let_go(sources: Sources, namespace: str, name: str) -> None:
+    """Makes a ModelService deletable without an operator: finishes its release where one was begun, else only removes
+    the finalizer and leaves the workload serving. For uninstalling the operator.
+
+    Raises:
+        KubeError: The finalizer is still there.
+    """
+    observed = gather(sources, namespace, name)
+    if observed is None:
+        return
+    if observed.metadata.get("deletionTimestamp"):
+        _release(sources, observed)
+    elif plan.decide_release(observed).remove_finalizer:
+        apply.remove_finalizer(sources.api, observed)
+
+
+def _release_abandoned(sources: Sources, namespace: str, name: str) -> None:
+    """The second net under the finalizer: a ModelService may go while no operator runs, or be forced out."""
+    for abandoned in gather_abandoned(sources.api, namespace, name):
+        apply.release_abandoned(sources.api, abandoned)
+        told = Told(reason=Reasons.RELEASED, message=Reasons.RELEASED.sentence, warning=False)
+        apply.tell_on(sources.api, abandoned.workload, told, sources.clock())
 
 
 def _release(sources: Sources, observed: Observed) -> None:

@@ -12,7 +12,7 @@ import pytest
 from crashing_api import CrashingApi
 from kube_harness import IMAGE, Harness
 from kube_objects import deployment, model_service, with_annotation, with_container, with_spec, with_value
-from modelservice_operator import kube_errors
+from modelservice_operator import kube_errors, reconcile
 from modelservice_operator.core import injection, naming, plan
 from modelservice_operator.core.workload import ADOPTABLE
 from modelservice_operator.gather import gather
@@ -254,6 +254,32 @@ def test_an_adapter_whose_model_service_was_force_removed_is_taken_over(harness:
     ours = [found["manager"] for found in live["metadata"]["managedFields"] if "modelservice" in found["manager"]]
     assert ours == [naming.field_manager(uid)]
     assert live["metadata"]["generation"] <= 4
+
+
+@pytest.mark.promise("release")
+def test_an_adapter_whose_model_service_was_force_removed_is_released(harness: Harness) -> None:
+    before = adopt(harness)
+    harness.delete_if_there("modelservices", "fraud")
+    harness.reconcile("fraud")
+    after = harness.get("deployments", "fraud")
+    assert after["spec"] == before["spec"]
+    assert "modelservice.dev/owner" not in (after["metadata"].get("annotations") or {})
+
+
+def test_letting_go_of_a_live_model_service_leaves_its_workload_serving(harness: Harness) -> None:
+    adopt(harness)
+    reconcile.let_go(harness.sources(), harness.namespace, "fraud")
+    assert not harness.get("modelservices", "fraud")["metadata"].get("finalizers")
+    assert containers(harness.get("deployments", "fraud")) == ["server", ADAPTER]
+    assert harness.find("services", "fraud-mcp") is not None
+
+
+def test_letting_go_of_one_in_deletion_finishes_its_release(harness: Harness) -> None:
+    before = adopt(harness)
+    harness.delete("modelservices", "fraud")
+    reconcile.let_go(harness.sources(), harness.namespace, "fraud")
+    assert harness.find("modelservices", "fraud") is None
+    assert harness.get("deployments", "fraud")["spec"] == before["spec"]
 
 
 def test_a_model_service_before_its_workload_writes_nothing_and_adopts_when_it_appears(harness: Harness) -> None:

@@ -166,3 +166,15 @@ def test_a_namespace_in_deletion_is_not_held_up(
         adopt(harness)
         client.CoreV1Api(api_client(kubeconfig)).delete_namespace(harness.namespace)
         harness.wait_until_gone("modelservices", "fraud")
+
+
+@pytest.mark.promise("release")
+def test_an_adapter_left_behind_while_no_operator_ran_is_released_when_one_comes(
+    harness: Harness, operator_kubeconfig: Path, log: Path
+) -> None:
+    with running_operator(operator_kubeconfig, log):
+        adopt(harness)
+    harness.delete_if_there("modelservices", "fraud")
+    assert is_adopted(harness.get("deployments", "fraud"))
+    with running_operator(operator_kubeconfig, log):
+        harness.wait_for("deployments", "fraud", lambda found: not is_adopted(found))
