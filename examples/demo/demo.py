@@ -143,17 +143,12 @@ def bring_up_cluster() -> Cluster:
     return Cluster(environment=environment)
 
 
-def build_and_load_images(cluster: Cluster) -> None:
+def build_and_load_images() -> None:
     """The three images by `docker build`, then into the cluster's node; both skip what is there already."""
-    cluster.run("make", "images", timeout=1200, log="images.log")
-    loading = subprocess.run(
-        localcluster("load", *IMAGES), env=own_environment(), capture_output=True, text=True, check=False
-    )
-    if loading.returncode != 0:
-        raise DemoError(f"The images could not be loaded into the cluster.\n{loading.stderr.strip()}")
-    for line in cluster.run("docker", "image", "ls", "--format", "{{.Repository}}:{{.Tag}} {{.Size}}").splitlines():
-        if line.split()[0] in IMAGES:
-            say(line)
+    if subprocess.run(["make", "--silent", "images"], cwd=REPOSITORY, check=False).returncode:
+        raise DemoError("The images could not be built; what stands in the way is said above.")
+    if subprocess.run(localcluster("load", *IMAGES), env=own_environment(), check=False).returncode:
+        raise DemoError("The images could not be loaded into the cluster; what stands in the way is said above.")
 
 
 def install_chart(cluster: Cluster) -> None:
@@ -173,11 +168,12 @@ def install_chart(cluster: Cluster) -> None:
 def operator_is_up(cluster: Cluster) -> bool:
     """Whether the one operator pod of the current revision is ready; an operator that keeps ending is not waited for."""
     selector = ["--namespace", OPERATOR_NAMESPACE, "--selector", "app.kubernetes.io/component=operator"]
-    found = json.loads(cluster.run("kubectl", "get", "pods", *selector, "--output", "json"))["items"]
-    states = [status for pod in found for status in pod["status"].get("containerStatuses", [])]
-    if any(state["restartCount"] > 1 and not state["ready"] for state in states):
-        log = cluster.run("kubectl", "logs", *selector, "--tail=20")
-        raise DemoError(f"The operator starts and ends again. Its last words:\n{log}")
+    for pod in json.loads(cluster.run("kubectl", "get", "pods", *selector, "--output", "json"))["items"]:
+        is_going = "deletionTimestamp" in pod["metadata"]
+        states = pod["status"].get("containerStatuses", [])
+        if not is_going and any(state["restartCount"] > 1 and not state["ready"] for state in states):
+            question = ["--namespace", OPERATOR_NAMESPACE, "logs", pod["metadata"]["name"], "--previous", "--tail=20"]
+            raise DemoError(f"The operator starts and ends again. Its last words:\n{cluster.run('kubectl', *question)}")
     deployment = ["--namespace", OPERATOR_NAMESPACE, "get", "deployment", RELEASE, "--output", "json"]
     found = json.loads(cluster.run("kubectl", *deployment))
     status: dict[str, int] = found["status"]
@@ -295,12 +291,12 @@ def say_how_to_go_on() -> None:
     print()
     print(bold(f"Done in {elapsed():.0f} s. Go on with:"))
     say(
-        f'eval "$(PYTHONPATH=tests/cluster {python} -m localcluster env)"   # kubectl and helm for this cluster',
+        f'eval "$(PYTHONPATH=tests/cluster {python} -m localcluster env)"   # point kubectl and helm at this cluster',
         f"kubectl -n {NAMESPACE} describe modelservice {NAME}",
-        f"kubectl -n {NAMESPACE} port-forward service/{NAME}-mcp 8931     # then http://127.0.0.1:8931/mcp in an MCP client",
-        f"kubectl -n {NAMESPACE} delete modelservice {NAME}               # undo: the Deployment is what it was",
-        "make demo-down                                        # take everything away, the cluster included",
-        "docs/tutorial/first-model.md                          # the same by hand, step by step",
+        f"kubectl -n {NAMESPACE} port-forward service/{NAME}-mcp 8931   # an MCP client may use http://127.0.0.1:8931/mcp",
+        f"kubectl -n {NAMESPACE} delete modelservice {NAME}   # undo: the Deployment is what it was before",
+        "make demo-down   # take everything away, the cluster included",
+        "The same by hand, step by step: docs/tutorial/first-model.md",
     )
 
 
@@ -309,8 +305,8 @@ def up() -> None:
     with stage(1, STAGES, "A Kubernetes cluster (kind)", quiet=False):
         cluster = bring_up_cluster()
     try:
-        with stage(2, STAGES, "The images: operator, adapter and an example model server"):
-            build_and_load_images(cluster)
+        with stage(2, STAGES, "The images: operator, adapter and an example model server", quiet=False):
+            build_and_load_images()
         with stage(3, STAGES, f"The operator, by its Helm chart, for the namespace {NAMESPACE} alone"):
             install_chart(cluster)
         with stage(4, STAGES, "A model server that knows nothing of us: FastAPI around scikit-learn"):

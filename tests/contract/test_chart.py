@@ -8,7 +8,6 @@ import filecmp
 import json
 import os
 import re
-import shutil
 import subprocess
 import tomllib
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
-from localcluster import programs, settings
+import operator_process
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CHART = REPOSITORY / "helm" / "modelservice"
@@ -51,9 +50,8 @@ FLAVOURS = {
 
 @pytest.fixture(scope="session")
 def helm() -> str:
-    """The helm program: the machine's, or the one that the cluster command builds and keeps."""
-    found = shutil.which("helm")
-    return found or str(programs.Programs(folders=settings.read_folders()).tool(programs.HELM))
+    """The helm program."""
+    return operator_process.helm()
 
 
 def run(helm: str, *arguments: str) -> subprocess.CompletedProcess[str]:
