@@ -114,6 +114,8 @@ class ApiServer:
             f"--listen-client-urls={etcd}", f"--advertise-client-urls={etcd}",
             f"--listen-peer-urls={etcd_peer}", f"--initial-advertise-peer-urls={etcd_peer}",
             f"--initial-cluster=default={etcd_peer}",
+            # It elects itself: no one else is there to wait for.
+            "--heartbeat-interval=10", "--election-timeout=100",
         ])
         processes.run([programs / "kubeadm", "init", "phase", "certs", "sa", "--cert-dir", keys])
         self._run(programs / "kube-apiserver", [
