@@ -28,6 +28,7 @@ from modelservice_sidecar.middleware.body import Body
 from modelservice_sidecar.middleware.context import Context
 from modelservice_sidecar.middleware.drain import Drain
 from modelservice_sidecar.middleware.origin import Origin
+from modelservice_sidecar.peers import Peers
 from modelservice_sidecar.pipeline import Limiter
 from modelservice_sidecar.published import Published, publish
 from modelservice_sidecar.rpc_http import RpcEndpoint
@@ -78,9 +79,15 @@ class Adapter:
         self._file = options.config_file
         self._published = Published()
         self._backend: Backend | None = None
+        self._peers = self._find_peers(config)
         self._snapshot = self._take_snapshot()
         self.discovery = Discovery(self._pool, config.backend, on_found=self._publish, writer=writer, pace=options.pace)
-        self.calls = Calls(snapshot=self.snapshot, telemetry=self.telemetry, monotonic=clock.monotonic)
+        self.calls = Calls(
+            snapshot=self.snapshot,
+            telemetry=self.telemetry,
+            monotonic=clock.monotonic,
+            until_found=self.discovery.until_found,
+        )
         self.admin: ASGIApp = AdminEndpoint(
             report=self.report, draining=lambda: self.draining, telemetry=self.telemetry, monotonic=clock.monotonic
         )
@@ -178,6 +185,8 @@ class Adapter:
                 await task
         self._tasks.clear()
         await self._pool.aclose()
+        if self._peers is not None:
+            await self._peers.aclose()
         self.writer.flush()
 
     def begin_drain(self) -> None:
@@ -190,6 +199,9 @@ class Adapter:
         before, self.config = self.config, config
         self._limiter.resize(config.limits.max_concurrency)
         self._pool.resize(config.limits.max_concurrency + _SPARE_CONNECTIONS)
+        if config.peers != before.peers:
+            # Calls in flight keep the old peers until they end; their connections are never reused.
+            self._peers = self._find_peers(config)
         self._snapshot = self._take_snapshot()
         if config.backend != before.backend:
             await self.discovery.reconfigure(config.backend)
@@ -223,11 +235,16 @@ class Adapter:
             self.subscriptions.tools_changed()
         return _report(description, published)
 
+    def _find_peers(self, config: AdapterConfig) -> Peers | None:
+        if not config.peers.host:
+            return None
+        return Peers(config.peers, leaving=lambda: self.draining, max_connections=config.limits.max_concurrency)
+
     def _take_snapshot(self) -> Snapshot:
         return Snapshot(
             config=self.config,
             published=self._published,
-            pipeline=pipeline.build(self.config.limits, self._limiter),
+            pipeline=pipeline.build(self.config.limits, self._limiter, self._peers),
             backend=self._backend,
             list_ttl_ms=LIST_TTL_MS if self._backend is not None else LIST_TTL_MS_BEFORE_READY,
         )

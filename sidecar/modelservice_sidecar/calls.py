@@ -6,9 +6,9 @@ word the outcome.
 
 import asyncio
 import traceback
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from modelservice_api.adapter_config import AdapterConfig
 from modelservice_sidecar.backends.base import Answer, Backend, CallContext, Progress
@@ -31,13 +31,22 @@ class Snapshot:
     list_ttl_ms: int
 
 
+FIRST_WAIT: Final = 5.0
+"""Seconds that a call waits for a model server that was never seen: a pod can get calls in the moment it comes up."""
+
+
+LIST_WAIT: Final = 1.0
+"""The same for a list of tools: a client that is told of none in that moment may never ask again."""
+
+
 @dataclass(kw_only=True, slots=True)
 class Calls:
-    """Runs calls against the snapshot of the moment."""
+    """Runs calls against the snapshot of the moment. `until_found` waits at most so many seconds for the first tools."""
 
     snapshot: Callable[[], Snapshot]
     telemetry: Telemetry
     monotonic: Callable[[], float]
+    until_found: Callable[[float], Awaitable[None]]
     in_flight: int = 0
 
     async def run(
@@ -47,12 +56,15 @@ class Calls:
         *,
         record: CallRecord,
         on_progress: Callable[[Progress], None] | None = None,
+        handed_over: bool = False,
     ) -> Answer:
         """Run the tool; `record` learns what happened. The caller finishes the record with `finish`.
 
         Raises:
             CallError: the call failed; the text is safe to show.
         """
+        if self.snapshot().backend is None:
+            await self.until_found(FIRST_WAIT)
         now = self.snapshot()
         tool = now.published.tools.get(name)
         if tool is None:
@@ -60,7 +72,7 @@ class Calls:
             raise UnknownToolError(f"Unknown tool: {_shown(name)}")
         record.tool = name
         deadline = asyncio.get_running_loop().time() + now.config.limits.timeout
-        context = CallContext(ids=record.ids, deadline=deadline, on_progress=on_progress)
+        context = CallContext(ids=record.ids, deadline=deadline, on_progress=on_progress, handed_over=handed_over)
         self.in_flight += 1
         try:
             return await now.pipeline(Call(tool=tool, arguments=arguments, context=context, backend=now.backend))

@@ -50,6 +50,7 @@ class Discovery:
         self._backend: Backend | None = None
         self._seen: Description | None = None
         self._now = asyncio.Event()
+        self._found = asyncio.Event()
         self.report: BackendReport = FIRST_REPORT
 
     async def run(self) -> None:
@@ -69,6 +70,15 @@ class Discovery:
     def look_now(self) -> None:
         """Do not wait for the next turn: something was seen that says the model server changed."""
         self._now.set()
+
+    async def until_found(self, seconds: float) -> None:
+        """Wait for the first tools, unless it is known that there are none to come."""
+        if self._found.is_set() or self.report.state not in {"Discovering", "Unreachable"}:
+            return
+        self.look_now()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._found.wait()
 
     async def reconfigure(self, config: BackendConfig) -> None:
         """Look again under another configuration."""
@@ -101,6 +111,7 @@ class Discovery:
         if changed or self.report.state not in {"Ready", "NoTools"}:
             self._tell(await self._on_found(backend, description))
             self._seen = description
+            self._found.set()
             await backend.warm_up()
         return True
 

@@ -14,7 +14,7 @@ import orjson
 
 from modelservice_sidecar import inbound as requests
 from modelservice_sidecar.backends.base import Answer, Progress
-from modelservice_sidecar.calls import Calls, Snapshot
+from modelservice_sidecar.calls import LIST_WAIT, Calls, Snapshot
 from modelservice_sidecar.core import catalogue, errors, mcp, revisions, trace
 from modelservice_sidecar.core.errors import CallError
 from modelservice_sidecar.core.mcp import Notification, Rejection, Route
@@ -102,6 +102,8 @@ class McpEndpoint:
         elif route.method == "subscriptions/listen":
             await self._listen(route, inbound, accepts, receive, send)
         else:
+            if route.method == "tools/list":
+                await self._calls.until_found(LIST_WAIT)
             try:
                 result = _SIMPLE[route.method](self._snapshot(), route)
             except catalogue.BadCursorError:

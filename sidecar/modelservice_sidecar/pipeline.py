@@ -20,6 +20,7 @@ from modelservice_sidecar.core.errors import (
     InvalidArgumentsError,
     OverloadedError,
 )
+from modelservice_sidecar.peers import Peers
 from modelservice_sidecar.published import PublishedTool
 
 WAITING_PER_SLOT: Final = 4
@@ -40,12 +41,13 @@ class Call:
 Handler = Callable[[Call], Awaitable[Answer]]
 
 
-def build(limits: LimitsConfig, limiter: "Limiter") -> Handler:
+def build(limits: LimitsConfig, limiter: "Limiter", peers: Peers | None = None) -> Handler:
     """The chain under these limits, outermost first."""
     layers: list[Callable[[Handler], Handler]] = [
         check_arguments,  # first: what cannot be answered takes no slot
         lambda inner: deadline(inner, limits.timeout),  # its time includes the wait for a slot
         lambda inner: concurrency(inner, limiter),
+        lambda inner: hand_over(inner, peers),  # a peer has checked the answer already
         check_answer,
     ]
     chain: Handler = ask_backend
@@ -92,6 +94,27 @@ def concurrency(inner: Handler, limiter: "Limiter") -> Handler:
             return await inner(call)
         finally:
             limiter.release()
+
+    return handle
+
+
+def hand_over(inner: Handler, peers: Peers | None) -> Handler:
+    """Let another pod answer what this pod's model server did not even receive."""
+    if peers is None:
+        return inner
+
+    async def handle(call: Call) -> Answer:
+        if call.context.handed_over:
+            return await inner(call)
+        if peers.come_first:
+            try:
+                return await peers.call(call.tool.name, call.arguments, call.context)
+            except BackendUnreachableError:
+                return await inner(call)
+        try:
+            return await inner(call)
+        except BackendUnreachableError:
+            return await peers.call(call.tool.name, call.arguments, call.context)
 
     return handle
 

@@ -11,8 +11,9 @@ from typing import Any, Final
 import orjson
 
 from modelservice_sidecar import inbound as requests
+from modelservice_sidecar import peers
 from modelservice_sidecar.backends.base import Answer
-from modelservice_sidecar.calls import Calls, Snapshot
+from modelservice_sidecar.calls import LIST_WAIT, Calls, Snapshot
 from modelservice_sidecar.core import errors, mcp, rpc, trace
 from modelservice_sidecar.core.errors import CallError, UnknownToolError
 from modelservice_sidecar.core.rpc import Rejection, Request
@@ -79,7 +80,7 @@ class RpcEndpoint:
         record = CallRecord(ids=ids, era="rpc", bytes_in=bytes_in) if request.method == "call_tool" else None
         status, answer = 499, None
         try:
-            result = await self._result(request, record)
+            result = await self._result(request, record, handed_over=peers.HEADER in inbound.headers)
             status, answer = 200, _worded(ids, request.id, result=result)
         except CallError as failed:
             told = errors.telling(failed)
@@ -94,10 +95,11 @@ class RpcEndpoint:
                 self._calls.finish(record, inbound.received, status, 0 if answer is None else len(answer))
         return status, answer if request.wants_answer else None
 
-    async def _result(self, request: Request, record: CallRecord | None) -> dict[str, Any]:
+    async def _result(self, request: Request, record: CallRecord | None, *, handed_over: bool) -> dict[str, Any]:
         if record is not None:
             name, arguments = request.params["name"], request.params.get("arguments") or {}
-            return _call_result(await self._calls.run(name, arguments, record=record))
+            return _call_result(await self._calls.run(name, arguments, record=record, handed_over=handed_over))
+        await self._calls.until_found(LIST_WAIT)
         now = self._snapshot()
         if request.method == "list_tools":
             return {"tools": [tool.definition for tool in now.published.catalogue.tools]}

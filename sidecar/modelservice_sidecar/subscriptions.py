@@ -33,6 +33,8 @@ class Subscriptions:
         self._limit = limit
         self._streams: set[Stream] = set()
         self._closed = False
+        self._empty = asyncio.Event()
+        self._empty.set()
 
     @property
     def count(self) -> int:
@@ -49,10 +51,17 @@ class Subscriptions:
             raise TooManyStreamsError
         stream = Stream()
         self._streams.add(stream)
+        self._empty.clear()
         try:
             yield stream
         finally:
             self._streams.discard(stream)
+            if not self._streams:
+                self._empty.set()
+
+    async def emptied(self) -> None:
+        """Return when no stream is open."""
+        await self._empty.wait()
 
     def tools_changed(self) -> None:
         """Tell every stream."""

@@ -184,7 +184,8 @@ class Reply:
 
     @property
     def json(self) -> Any:
-        return json.loads(self.body)
+        """The body, or the last message of a stream: the answer."""
+        return self.events[-1] if "event-stream" in self.headers.get("content-type", "") else json.loads(self.body)
 
     @property
     def events(self) -> list[dict[str, Any]]:
@@ -234,13 +235,10 @@ async def read_reply(reader: asyncio.StreamReader, *, head_only: bool = False) -
 
 
 async def next_event(reader: asyncio.StreamReader) -> dict[str, Any]:
-    """The next JSON-RPC message of a chunked event stream; comments are passed over."""
+    """The next JSON-RPC message of a chunked event stream; chunk sizes and comments are passed over."""
     while True:
-        size = int(await reader.readline(), 16)
-        if size == 0:
-            await reader.readline()
+        line = await reader.readline()
+        if line.startswith(b"data: "):
+            return dict(json.loads(line[6:]))
+        if line in {b"", b"0\r\n"}:
             raise EOFError
-        chunk = (await reader.readexactly(size)).decode()
-        await reader.readexactly(2)
-        if "data: " in chunk:
-            return dict(json.loads(chunk.split("data: ", 1)[1]))

@@ -187,6 +187,18 @@ def torture_app() -> FastAPI:
     return app
 
 
+def named_app(*names: str) -> FastAPI:
+    """One trivial operation per name."""
+    app = FastAPI()
+
+    def answer() -> dict[str, bool]:
+        return {"ok": True}
+
+    for name in names:
+        app.get(f"/{name}", operation_id=name)(answer)
+    return app
+
+
 class SlowModel:
     """A model server whose calls wait until the test lets them go, and which sees callers leave."""
 

@@ -49,12 +49,13 @@ class Answer:
 class CallContext:
     """What a backend may know about a call and what it tells back.
 
-    `deadline` is on the loop's clock. The three counters are written by the backend and end in the log line.
+    `deadline` is on the loop's clock. `handed_over`: another pod's adapter sent it. The counters are written by the backend and end in the log line.
     """
 
     ids: Ids
     deadline: float
     on_progress: Callable[[Progress], None] | None = None
+    handed_over: bool = False
     backend_seconds: float = 0.0
     backend_status: int = 0
     headers: Mapping[str, str] = field(default_factory=dict)

@@ -81,9 +81,11 @@ class OpenAPIBackend:
         sending.add_done_callback(lambda _: pieces.arrived.set())
         told = 0
         try:
-            while not sending.done():
+            done = False
+            while not done:
                 await pieces.arrived.wait()
                 pieces.arrived.clear()
+                done = sending.done()  # read first: the last pieces come with the end and are told like the others
                 if len(pieces.texts) > told:
                     told = len(pieces.texts)
                     yield Progress(value=told, message=text.clean(pieces.texts[-1], 200))

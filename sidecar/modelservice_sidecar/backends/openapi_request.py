@@ -162,10 +162,10 @@ def _body(
 ) -> bytes:
     if body is None:
         return b""
-    if body.argument is None:
+    if body.argument is None and (rest or not body.optional):
         value: Any = rest
         where = "$"
-    elif body.argument in arguments:
+    elif body.argument is not None and body.argument in arguments:
         value, where = arguments[body.argument], f"$.{body.argument}"
     else:
         return b""

@@ -7,7 +7,7 @@ be published costs a note and never the others. What is done with a binding at c
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any, Final, Literal
 from urllib.parse import urlsplit
@@ -83,12 +83,13 @@ class Parameter:
 class Body:
     """The request body. `argument` is `None` where its properties are arguments of their own.
 
-    `files` are the properties whose values are files.
+    `files` are the properties whose values are files. Without any of its arguments, an `optional` body is not sent.
     """
 
     kind: BodyKind
     media_type: str
     argument: str | None
+    optional: bool = False
     files: frozenset[str] = frozenset()
 
 
@@ -236,11 +237,11 @@ def _tool(document: Mapping[str, Any], entry: _Found, name: str, notes: list[str
     raw_parameters = _parameters(document, entry, notes)
     raw_body = follow(document, entry.operation.get("requestBody"))
     body_schema, body = _choose_body(document, raw_body)
-    flat = _is_flat(document, raw_parameters, body_schema, body, raw_body)
+    flat = _is_flat(document, raw_parameters, body_schema, body)
     arguments = _Arguments()
     parameters = tuple(_add_parameter(arguments, converter, raw, flat=flat) for raw in raw_parameters)
     if body is not None:
-        body = _add_body(arguments, converter, document, body_schema, body, raw_body, flat=flat)
+        body = _add_body(arguments, converter, document, body_schema, body, flat=flat)
     output_schema, wrap = _output(document, entry)
     return ToolSpec(
         name=name,
@@ -306,7 +307,8 @@ def _choose_body(document: Mapping[str, Any], raw: Any) -> tuple[Any, Body | Non
     if kind in {"multipart", "form"} and plain_object(document, schema) is None:
         raise SchemaError(f"its {kind} body is not an object with named fields")
     sent_as = "application/json" if kind == "json" and "*" in media else media
-    return schema, Body(kind=kind, media_type=sent_as, argument="body")
+    optional = raw.get("required") is not True and kind not in {"multipart", "form"}
+    return schema, Body(kind=kind, media_type=sent_as, argument="body", optional=optional)
 
 
 def _body_kind(media: str) -> BodyKind:
@@ -320,12 +322,10 @@ def _body_kind(media: str) -> BodyKind:
     return "text" if essence.startswith("text/") else "bytes"
 
 
-def _is_flat(
-    document: Mapping[str, Any], parameters: list[dict[str, Any]], schema: Any, body: Body | None, raw_body: Any
-) -> bool:
+def _is_flat(document: Mapping[str, Any], parameters: list[dict[str, Any]], schema: Any, body: Body | None) -> bool:
     """Whether every parameter and body property can be an argument of its own without two sharing a name."""
     names = [_argument_name(raw["name"]) for raw in parameters]
-    target = _flat_body(document, schema, body, raw_body)
+    target = _flat_body(document, schema, body)
     if target is not None:
         names += target["properties"]
     elif body is not None:
@@ -333,13 +333,13 @@ def _is_flat(
     return len(names) == len(set(names))
 
 
-def _flat_body(document: Mapping[str, Any], schema: Any, body: Body | None, raw_body: Any) -> Schema | None:
-    """The body's object schema if its properties may be arguments: it must be sent, and be sent as an object."""
+def _flat_body(document: Mapping[str, Any], schema: Any, body: Body | None) -> Schema | None:
+    """The body's object schema if its properties may be arguments of their own."""
     if body is None or body.kind in {"text", "bytes"}:
         return None
-    if body.kind == "json" and raw_body.get("required") is not True:
-        return None
     target = plain_object(document, schema)
+    if target is not None and body.optional and target.get("required"):
+        return None  # "all of these or no body at all" cannot be said with arguments of their own
     if target is None or not all(_ARGUMENT_NAME.fullmatch(name) for name in target["properties"]):
         return None
     return target
@@ -395,11 +395,10 @@ def _add_body(
     document: Mapping[str, Any],
     schema: Any,
     body: Body,
-    raw_body: Any,
     *,
     flat: bool,
 ) -> Body:
-    target = _flat_body(document, schema, body, raw_body) if flat else None
+    target = _flat_body(document, schema, body) if flat else None
     files = _file_fields(document, schema) if body.kind == "multipart" else frozenset[str]()
     if body.kind == "bytes":
         converted: Schema = dict(_BYTES_SCHEMA)
@@ -413,13 +412,13 @@ def _add_body(
             converted["properties"][name] = _file_schema(converted["properties"][name])
     if target is None:
         arguments.properties["body"] = converted
-        if raw_body.get("required") is True or body.kind in {"multipart", "form"}:
+        if not body.optional:
             arguments.required.append("body")
-        return Body(kind=body.kind, media_type=body.media_type, argument="body", files=files)
+        return replace(body, files=files)
     arguments.properties.update(converted["properties"])
     arguments.required += converted.get("required", [])
     arguments.open = converted.get("additionalProperties") is not False
-    return Body(kind=body.kind, media_type=body.media_type, argument=None, files=files)
+    return replace(body, argument=None, files=files)
 
 
 def _file_fields(document: Mapping[str, Any], schema: Any) -> frozenset[str]:

@@ -1,0 +1,97 @@
+"""Handing a call to another adapter of the same ModelService when this pod's own model server takes no more calls.
+
+Owns one hop and no more: a call that was handed over is never handed on. A pod that is being stopped gets its SIGTERM in
+every container at once, so its model server may refuse connections while clients still reach its adapter; nothing was
+sent then, and another pod can answer. What may have been executed is never sent twice.
+
+Peers are reached through the ModelService's own Service, over `/rpc`, where errors say whether a call was executed.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final
+
+import orjson
+
+from modelservice_api.adapter_config import PeersConfig
+from modelservice_sidecar.backends.base import Answer, CallContext
+from modelservice_sidecar.backends.openapi_request import HttpRequest
+from modelservice_sidecar.core import errors
+from modelservice_sidecar.core.errors import BackendAnswerInvalidError, BackendUnreachableError, CallError
+from modelservice_sidecar.upstream import Pool
+
+HEADER: Final = "x-modelservice-handover"
+"""On a call that another adapter handed over."""
+
+ATTEMPTS: Final = 25
+PAUSE: Final = 0.2
+"""Seconds between attempts. Together five seconds: longer than nodes take to learn that a pod leaves, and until they
+have, the Service may lead back to this very pod."""
+
+_BY_CODE: Final[dict[int, type[CallError]]] = {told.code: kind for kind, told in errors.TABLE.items()}
+
+
+class Peers:
+    """The other adapters behind one Service. `leaving` says whether this pod is being stopped."""
+
+    def __init__(self, config: PeersConfig, *, leaving: Callable[[], bool], max_connections: int) -> None:
+        self._pool = Pool(config.host, config.port, max_connections=max_connections)
+        self._leaving = leaving
+
+    @property
+    def come_first(self) -> bool:
+        """Whether peers are asked before this pod's own model server, which is being stopped too."""
+        return self._leaving()
+
+    async def call(self, name: str, arguments: dict[str, Any], context: CallContext) -> Answer:
+        """Let another adapter run the tool. Ends by the call's own deadline or cancellation at the latest.
+
+        Raises:
+            BackendUnreachableError: no other adapter could run it either; it was not executed.
+            CallError: another adapter's answer.
+        """
+        request = _request(name, arguments, context)
+        for attempt in range(ATTEMPTS):
+            if attempt:
+                await asyncio.sleep(PAUSE)
+            try:
+                return await self._ask(request)
+            except BackendUnreachableError:
+                continue
+        raise BackendUnreachableError("The model server cannot be reached, in this pod or in another.")
+
+    async def aclose(self) -> None:
+        """Close every connection."""
+        await self._pool.aclose()
+
+    async def _ask(self, request: HttpRequest) -> Answer:
+        reply = await self._pool.request(request)
+        try:
+            message = orjson.loads(reply.body)
+            error, result = message.get("error"), message.get("result")
+            if error is not None:
+                raise _BY_CODE.get(error["code"], BackendAnswerInvalidError)(str(error["message"]))
+            return Answer(
+                content=result["content"],
+                structured=result.get("structuredContent"),
+                has_structured="structuredContent" in result,
+            )
+        except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError) as broken:
+            raise BackendAnswerInvalidError("Another pod's adapter gave an answer that cannot be read.") from broken
+
+
+def _request(name: str, arguments: dict[str, Any], context: CallContext) -> HttpRequest:
+    params = {"name": name, "arguments": arguments}
+    return HttpRequest(
+        method="POST",
+        target="/rpc",
+        headers=[
+            (b"content-type", b"application/json"),
+            # A kept connection would lead to the same pod again, which may be the one that cannot answer.
+            (b"connection", b"close"),
+            (b"x-request-id", context.ids.request_id.encode("ascii")),
+            (b"traceparent", context.ids.traceparent.encode("ascii")),
+            (HEADER.encode("ascii"), b"1"),
+        ],
+        body=orjson.dumps({"jsonrpc": "2.0", "id": 1, "method": "call_tool", "params": params}),
+    )
