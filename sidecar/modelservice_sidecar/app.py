@@ -87,6 +87,7 @@ class Adapter:
             telemetry=self.telemetry,
             monotonic=clock.monotonic,
             until_found=self.discovery.until_found,
+            until_looked=self.discovery.until_looked,
         )
         self.admin: ASGIApp = AdminEndpoint(
             report=self.report, draining=lambda: self.draining, telemetry=self.telemetry, monotonic=clock.monotonic

@@ -36,17 +36,21 @@ FIRST_WAIT: Final = 5.0
 
 
 LIST_WAIT: Final = 1.0
-"""The same for a list of tools: a client that is told of none in that moment may never ask again."""
+"""Seconds that a list of tools waits for one more look: a client that is told of none may never ask again."""
 
 
 @dataclass(kw_only=True, slots=True)
 class Calls:
-    """Runs calls against the snapshot of the moment. `until_found` waits at most so many seconds for the first tools."""
+    """Runs calls against the snapshot of the moment.
+
+    `until_found` and `until_looked` wait, at most so many seconds, for the first tools and for one more look for them.
+    """
 
     snapshot: Callable[[], Snapshot]
     telemetry: Telemetry
     monotonic: Callable[[], float]
     until_found: Callable[[float], Awaitable[None]]
+    until_looked: Callable[[float], Awaitable[None]]
     in_flight: int = 0
 
     async def run(

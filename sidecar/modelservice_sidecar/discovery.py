@@ -51,6 +51,7 @@ class Discovery:
         self._seen: Description | None = None
         self._now = asyncio.Event()
         self._found = asyncio.Event()
+        self._looked = asyncio.Event()
         self.report: BackendReport = FIRST_REPORT
 
     async def run(self) -> None:
@@ -58,6 +59,7 @@ class Discovery:
         delay = self._pace.first
         while True:
             found = await self.attempt()
+            self._looked.set()
             wait = self._pace.steady if found else delay
             delay = self._pace.first if found else min(delay * 2, self._pace.slowest)
             with suppress(TimeoutError):
@@ -73,12 +75,20 @@ class Discovery:
 
     async def until_found(self, seconds: float) -> None:
         """Wait for the first tools, unless it is known that there are none to come."""
+        await self._until(self._found, seconds)
+
+    async def until_looked(self, seconds: float) -> None:
+        """While there are no tools yet, look once more and wait for that look alone."""
+        self._looked.clear()
+        await self._until(self._looked, seconds)
+
+    async def _until(self, event: asyncio.Event, seconds: float) -> None:
         if self._found.is_set() or self.report.state not in {"Discovering", "Unreachable"}:
             return
         self.look_now()
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self._found.wait()
+                await event.wait()
 
     async def reconfigure(self, config: BackendConfig) -> None:
         """Look again under another configuration."""

@@ -103,7 +103,7 @@ class McpEndpoint:
             await self._listen(route, inbound, accepts, receive, send)
         else:
             if route.method == "tools/list":
-                await self._calls.until_found(LIST_WAIT)
+                await self._calls.until_looked(LIST_WAIT)
             try:
                 result = _SIMPLE[route.method](self._snapshot(), route)
             except catalogue.BadCursorError:

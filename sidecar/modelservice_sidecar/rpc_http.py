@@ -80,7 +80,7 @@ class RpcEndpoint:
         record = CallRecord(ids=ids, era="rpc", bytes_in=bytes_in) if request.method == "call_tool" else None
         status, answer = 499, None
         try:
-            result = await self._result(request, record, handed_over=peers.HEADER in inbound.headers)
+            result = await self._result(request, record, handed_over=inbound.headers.get(peers.HEADER) is not None)
             status, answer = 200, _worded(ids, request.id, result=result)
         except CallError as failed:
             told = errors.telling(failed)
@@ -99,7 +99,7 @@ class RpcEndpoint:
         if record is not None:
             name, arguments = request.params["name"], request.params.get("arguments") or {}
             return _call_result(await self._calls.run(name, arguments, record=record, handed_over=handed_over))
-        await self._calls.until_found(LIST_WAIT)
+        await self._calls.until_looked(LIST_WAIT)
         now = self._snapshot()
         if request.method == "list_tools":
             return {"tools": [tool.definition for tool in now.published.catalogue.tools]}

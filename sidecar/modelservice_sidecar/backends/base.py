@@ -49,7 +49,8 @@ class Answer:
 class CallContext:
     """What a backend may know about a call and what it tells back.
 
-    `deadline` is on the loop's clock. `handed_over`: another pod's adapter sent it. The counters are written by the backend and end in the log line.
+    `deadline` is on the loop's clock. `handed_over`: another pod's adapter sent it. The counters are written by the backend
+    and end in the log line.
     """
 
     ids: Ids

@@ -91,18 +91,24 @@ def test_a_silent_call_without_a_token_gets_comments_and_a_json_only_caller_gets
     run(test)
 
 
-def test_a_streamed_answer_is_told_piece_by_piece_to_the_official_client(torture: int) -> None:
+def test_a_streamed_answer_is_told_piece_by_piece(torture: int) -> None:
     async def test() -> None:
-        async with adapter(torture, timing=Timing(throttle=0.0)) as running, Client(running.url) as client:
-            said: list[str | None] = []
+        async with adapter(torture, timing=Timing(throttle=0.0)) as running:
+            params = {"name": "tokens", "arguments": {"count": 4}}
+            reply = await running.modern("tools/call", {**params, "_meta": {"progressToken": 0}})
+            *progress, answer = reply.events
+            assert progress[-1]["params"]["message"] == "token 3"
+            assert [event["params"]["progressToken"] for event in progress] == [0] * len(progress)
+            assert answer["result"]["content"][0]["text"] == "token 0\ntoken 1\ntoken 2\ntoken 3"
+            async with Client(running.url) as client:
+                heard = asyncio.Event()
 
-            async def on_progress(progress: float, total: float | None, message: str | None) -> None:
-                said.append(message)
+                async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+                    heard.set()
 
-            result = await client.call_tool("tokens", {"count": 4}, progress_callback=on_progress)
-            assert said
-            assert said[-1] == "token 3"
-            assert result.content[0].text == "token 0\ntoken 1\ntoken 2\ntoken 3"  # type: ignore[union-attr]
+                result = await client.call_tool("tokens", {"count": 4}, progress_callback=on_progress)
+                await heard.wait()
+                assert result.content[0].text == answer["result"]["content"][0]["text"]  # type: ignore[union-attr]
 
     run(test)
 
