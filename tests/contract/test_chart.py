@@ -70,8 +70,13 @@ def render(helm: str, *arguments: str) -> list[dict[str, Any]]:
     return [document for document in yaml.safe_load_all(done.stdout) if document]
 
 
-def of_kind(objects: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
-    return [each for each in objects if each["kind"] == kind]
+def of_kind(objects: list[dict[str, Any]], kind: str, *, hook: bool = False) -> list[dict[str, Any]]:
+    """The objects of a kind: those that are installed, or those that run once after an uninstall."""
+    return [each for each in objects if each["kind"] == kind and hook == is_hook(each)]
+
+
+def is_hook(each: dict[str, Any]) -> bool:
+    return "helm.sh/hook" in each["metadata"].get("annotations", {})
 
 
 def operator_pod(objects: list[dict[str, Any]]) -> dict[str, Any]:
@@ -116,7 +121,8 @@ def test_the_rendered_chart_is_the_one_that_was_reviewed(helm: str, flavour: str
     ("flavour", "kind"), [("default", "Role"), ("namespaces", "Role"), ("cluster-wide", "ClusterRole")]
 )
 def test_the_operator_is_granted_exactly_the_verbs_it_uses(helm: str, flavour: str, kind: str) -> None:
-    roles = of_kind(render(helm, *FLAVOURS[flavour]), kind)
+    objects = render(helm, *FLAVOURS[flavour])
+    roles = of_kind(objects, kind) + of_kind(objects, kind, hook=True)
     assert [rights_of(role) for role in roles] == [RIGHTS] * len(roles)
     assert roles
 
@@ -207,6 +213,29 @@ def test_a_wrong_value_is_refused_by_its_name(helm: str, value: str, named: str)
     done = template(helm, "--set", value)
     assert done.returncode != 0
     assert named in done.stderr
+
+
+def test_an_uninstall_makes_modelservices_deletable_once_the_operator_is_gone(helm: str) -> None:
+    objects = render(helm, *FLAVOURS["namespaces"])
+    [job] = of_kind(objects, "Job", hook=True)
+    [container] = job["spec"]["template"]["spec"]["containers"]
+    [operator] = operator_pod(objects)["containers"]
+    assert container["args"] == ["let-go"]
+    assert {key: container[key] for key in ("image", "env", "securityContext")} == {
+        key: operator[key] for key in ("image", "env", "securityContext")
+    }
+    assert job["metadata"]["annotations"]["helm.sh/hook"] == "post-delete"
+    # Its rights are made for it alone, and go with it.
+    account = job["spec"]["template"]["spec"]["serviceAccountName"]
+    hooks = [each for each in objects if is_hook(each) and each is not job]
+    assert {each["kind"] for each in hooks} == {"ServiceAccount", "Role", "RoleBinding"}
+    assert {each["metadata"]["name"] for each in hooks} == {account}
+    assert all("hook-failed" in each["metadata"]["annotations"]["helm.sh/hook-delete-policy"] for each in hooks)
+
+
+@pytest.mark.parametrize("value", ["letGoOnUninstall=false", "rbac.create=false"])
+def test_an_uninstall_runs_nothing_where_that_is_not_wanted_or_not_granted(helm: str, value: str) -> None:
+    assert [each["kind"] for each in render(helm, "--set", value) if is_hook(each)] == []
 
 
 def test_a_cluster_that_is_too_old_is_refused(helm: str) -> None:

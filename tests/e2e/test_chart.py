@@ -7,6 +7,7 @@ both namespaces are this test's own, so that it disturbs no other.
 import json
 import secrets
 import tomllib
+import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,16 +46,20 @@ class Site:
         """The user's pods by uid, each with its containers' restarts."""
         return {
             pod["metadata"]["uid"]: [state["restartCount"] for state in pod["status"]["containerStatuses"]]
-            for pod in self.users.list("pods")
+            for pod in self.users.find_all("pods")
             if "deletionTimestamp" not in pod["metadata"]
         }
 
     def list_tools(self) -> dict[str, str]:
         """The tools and their descriptions, as a client is told through the Service."""
         port = self.users.get("service", "digits-mcp")["spec"]["ports"][0]["port"]
-        path = f"/api/v1/namespaces/{self.users.name}/services/http:digits-mcp:{port}/proxy/rpc"
-        request = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "list_tools"})
-        answer = json.loads(self.users.kubectl("create", "--raw", path, "--filename", "-", stdin=request))
+        body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "list_tools"}).encode()
+        with self.users.forwarded("service/digits-mcp", port) as local:
+            request = urllib.request.Request(
+                f"http://127.0.0.1:{local}/rpc", body, {"Content-Type": "application/json"}
+            )
+            with urllib.request.urlopen(request, timeout=30) as response:
+                answer = json.load(response)
         return {tool["name"]: tool["description"] for tool in answer["result"]["tools"]}
 
     def describe_tool(self, text: str) -> None:
@@ -79,7 +84,7 @@ def site(cluster: ClusterAccess) -> Iterator[Site]:
     yield site
     # No operator may be left to do it: a finalizer would keep the namespace.
     if cluster.kubectl("get", "crd", CRD, "--ignore-not-found"):
-        for found in site.users.list("modelservices"):
+        for found in site.users.find_all("modelservices"):
             release = '{"metadata":{"finalizers":null}}'
             site.users.kubectl("patch", "modelservice", found["metadata"]["name"], "--type=merge", "--patch", release)
     cluster.kubectl("delete", "namespace", site.operators, site.users.name, "--wait=false")
@@ -116,7 +121,12 @@ def test_upgrade_uninstall_and_reinstall_leave_the_users_pods_and_calls_alone(si
     assert site.pods() == adopted
     assert set(site.list_tools()) == {"predict", "describe"}
     assert users.exists("crd", CRD)
-    assert users.get("modelservice", "digits")["status"]["tools"]["count"] == 2
+    left = users.get("modelservice", "digits")
+    assert left["status"]["tools"]["count"] == 2
+    assert "finalizers" not in left["metadata"]
+    assert users.cluster.kubectl(
+        "--namespace", site.operators, "get", "serviceaccounts,roles,jobs", "--output", "name"
+    ) == ("serviceaccount/default\n")
 
     site.install()
     site.describe_tool("told by an operator that was installed anew")
