@@ -107,8 +107,8 @@ class Exchange:
             return
         self._pending = progress
         if self._streamer is None:
-            self._start_streaming()
-        if self._loop.time() - self._last_progress >= self._timing.throttle:
+            self._start_streaming()  # whose first beat tells it
+        elif self._loop.time() - self._last_progress >= self._timing.throttle:
             self._emit_pending()
 
     async def _finish(self, status: int, body: bytes) -> None:

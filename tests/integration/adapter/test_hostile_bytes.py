@@ -197,6 +197,7 @@ def test_other_methods_are_refused_with_the_one_that_is_allowed() -> None:
     run(test)
 
 
+@pytest.mark.promise("origin-checked")
 def test_a_foreign_origin_is_refused_and_a_known_one_gets_its_cors_headers() -> None:
     async def test() -> None:
         config = AdapterConfig(mcp=McpConfig(allowed_origins=("https://app.example",)))
@@ -215,6 +216,7 @@ def test_a_foreign_origin_is_refused_and_a_known_one_gets_its_cors_headers() -> 
     run(test)
 
 
+@pytest.mark.promise("origin-checked")
 def test_a_host_that_is_not_listed_is_misdirected_once_there_is_a_list() -> None:
     async def test() -> None:
         config = AdapterConfig(mcp=McpConfig(allowed_hosts=("model.ml.svc",)))

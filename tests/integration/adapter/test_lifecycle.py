@@ -44,6 +44,7 @@ NOT_A_MODEL_SERVER = [
 ]
 
 
+@pytest.mark.promise("backend-states")
 @pytest.mark.promise("openapi-tools")
 @pytest.mark.parametrize(
     ("body", "state", "said"), NOT_A_MODEL_SERVER, ids=[f"{state} {said}" for _, state, said in NOT_A_MODEL_SERVER]
@@ -62,13 +63,15 @@ def test_what_answers_but_is_no_usable_model_server_is_reported_in_a_sentence(bo
     run(test)
 
 
+@pytest.mark.promise("backend-states")
 def test_a_port_that_nothing_listens_on_is_unreachable_and_the_adapter_is_ready_all_the_same() -> None:
     async def test() -> None:
         async with adapter(1, wait=False) as running:
             await running.lines.wait_for("backend", state="Unreachable")
             assert (await request(running.admin_port, "GET", "/readyz")).status == 200
-            reply = await running.modern("tools/call", {"name": "predict"})
-            assert (reply.status, reply.json["error"]["code"]) == (400, -32602)
+            result = await running.call("predict")
+            assert result["isError"]
+            assert "not been found yet" in result["content"][0]["text"]
 
     run(test)
 
@@ -98,6 +101,7 @@ def test_tools_outlive_the_model_server_and_their_calls_come_back_with_it() -> N
     run(test)
 
 
+@pytest.mark.promise("config-live")
 @pytest.mark.promise("nothing-lost")
 def test_a_changed_configuration_file_is_obeyed_and_a_bad_one_is_refused_with_its_field(tmp_path: Path) -> None:
     async def test() -> None:

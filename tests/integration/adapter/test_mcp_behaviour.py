@@ -137,6 +137,7 @@ def test_a_caller_that_leaves_cancels_the_model_s_work_and_frees_its_slot(call: 
     run(test)
 
 
+@pytest.mark.promise("limits-basic")
 def test_a_call_past_its_deadline_is_told_and_the_model_sees_it_end() -> None:
     async def test() -> None:
         model = SlowModel()
@@ -152,6 +153,7 @@ def test_a_call_past_its_deadline_is_told_and_the_model_sees_it_end() -> None:
     run(test)
 
 
+@pytest.mark.promise("limits-basic")
 def test_calls_beyond_the_limit_wait_in_line_and_beyond_the_line_are_refused() -> None:
     async def test() -> None:
         model = SlowModel()
