@@ -91,6 +91,13 @@ class LimitsConfig(_Document):
     max_concurrency: Annotated[int, Field(ge=1)] = 64
 
 
+class PeersConfig(_Document):
+    """The Service in front of all adapters of this ModelService; an empty `host` means there is none to ask."""
+
+    host: str = ""
+    port: Annotated[int, Field(ge=0, le=65535)] = 0
+
+
 class AdapterConfig(_Document):
     """The config document: what `config.json` in the ConfigMap holds."""
 
@@ -100,6 +107,7 @@ class AdapterConfig(_Document):
     tools: ToolsConfig = ToolsConfig()
     mcp: McpConfig = McpConfig()
     limits: LimitsConfig = LimitsConfig()
+    peers: PeersConfig = PeersConfig()
 
     def to_json(self) -> str:
         """The document as canonical JSON: sorted keys, defaults written out, absent optionals left out."""

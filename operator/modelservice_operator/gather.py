@@ -142,7 +142,7 @@ def _observe_adapters(
         return AdapterObservation()
     reports = (sources.adapters.report(host, admin_port) for host in hosts[:_ASKED_ADAPTERS])
     path = ((model_service.get("spec") or {}).get("mcp") or {}).get("path") or "/mcp"
-    url = f"http://{naming.service(name)}.{namespace}.svc:{mcp_port}{path}"
+    url = f"http://{naming.service_host(namespace, name)}:{mcp_port}{path}"
     return AdapterObservation(
         ready_endpoints=len(hosts),
         report=next((report for report in reports if report is not None), None),

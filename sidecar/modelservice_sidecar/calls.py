@@ -13,7 +13,7 @@ from typing import Any, Final
 from modelservice_api.adapter_config import AdapterConfig
 from modelservice_sidecar.backends.base import Answer, Backend, CallContext, Progress
 from modelservice_sidecar.core import errors
-from modelservice_sidecar.core.errors import CallError, InternalError, UnknownToolError
+from modelservice_sidecar.core.errors import BackendUnreachableError, CallError, InternalError, UnknownToolError
 from modelservice_sidecar.core.trace import Ids
 from modelservice_sidecar.pipeline import Call, Handler
 from modelservice_sidecar.published import Published
@@ -70,6 +70,9 @@ class Calls:
         if self.snapshot().backend is None:
             await self.until_found(FIRST_WAIT)
         now = self.snapshot()
+        if now.backend is None:  # which tools there are is not known, so neither is that this one is not among them
+            record.outcome = errors.TABLE[BackendUnreachableError].outcome
+            raise BackendUnreachableError("The model server has not been found yet; try again in a moment.")
         tool = now.published.tools.get(name)
         if tool is None:
             record.outcome = errors.TABLE[UnknownToolError].outcome

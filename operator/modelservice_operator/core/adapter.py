@@ -131,8 +131,10 @@ def render(
     return Rendered(container=container, volume=volume, ports=ports, image=image, hash=_hash(container, volume))
 
 
-def build_config(name: str, spec: v1alpha1.ModelServiceSpec) -> adapter_config.AdapterConfig:
-    """The config document for the adapter of the ModelService `name`."""
+def build_config(
+    *, namespace: str, name: str, spec: v1alpha1.ModelServiceSpec, ports: Ports
+) -> adapter_config.AdapterConfig:
+    """The config document for the adapters of the ModelService `name`."""
     backend = spec.backend or v1alpha1.Backend()
     open_api = backend.open_api or v1alpha1.OpenAPIBackend()
     tools = spec.tools or v1alpha1.Tools()
@@ -159,6 +161,7 @@ def build_config(name: str, spec: v1alpha1.ModelServiceSpec) -> adapter_config.A
             timeout=v1alpha1.seconds(limits.timeout),
             max_concurrency=limits.max_concurrency,
         ),
+        peers=adapter_config.PeersConfig(host=naming.service_host(namespace, name), port=ports.mcp),
     )
 
 

@@ -20,6 +20,11 @@ def service(name: str) -> str:
     return _fit(name, "-mcp")
 
 
+def service_host(namespace: str, name: str) -> str:
+    """The name under which pods of the cluster find that Service."""
+    return f"{service(name)}.{namespace}.svc"
+
+
 def config_map(name: str) -> str:
     """The ConfigMap that holds the adapter's config document."""
     return _fit(name, "-mcp-config")

@@ -117,7 +117,7 @@ def _decide_adoption(case: checks.Case) -> Plan:
         owned=tuple(
             document
             for document, live in (
-                (build_config_map(observed, spec), observed.config_map),
+                (build_config_map(observed, spec, ports), observed.config_map),
                 (build_service(observed, ports), observed.service),
             )
             if not _stands(document, live)
@@ -164,13 +164,14 @@ def build_service(observed: Observed, ports: adapter.Ports) -> Document:
     }
 
 
-def build_config_map(observed: Observed, spec: v1alpha1.ModelServiceSpec) -> Document:
+def build_config_map(observed: Observed, spec: v1alpha1.ModelServiceSpec, ports: adapter.Ports) -> Document:
     """The ConfigMap with the adapter's config document."""
+    config = adapter.build_config(namespace=observed.namespace, name=observed.name, spec=spec, ports=ports)
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": _owned_metadata(observed, naming.config_map(observed.name)),
-        "data": {wellknown.CONFIG_KEY: adapter.build_config(observed.name, spec).to_json()},
+        "data": {wellknown.CONFIG_KEY: config.to_json()},
     }
 
 

@@ -285,7 +285,7 @@ def mcp_url(observed: Observed, plan: Plan) -> str:
     assert plan.rendered is not None
     spec = v1alpha1.ModelServiceSpec.model_validate(observed.model_service["spec"])
     path = (spec.mcp or v1alpha1.Mcp()).path
-    return f"http://{naming.service(observed.name)}.{observed.namespace}.svc:{plan.rendered.ports.mcp}{path}"
+    return f"http://{naming.service_host(observed.namespace, observed.name)}:{plan.rendered.ports.mcp}{path}"
 
 
 def _backend_type(report: AdapterReport | None, old: Any, observed: Observed) -> str:
