@@ -119,6 +119,7 @@ def test_a_user_who_applies_again_keeps_the_adapter_and_meets_no_conflict(harnes
     assert containers(again) == ["server", ADAPTER]
 
 
+@pytest.mark.promise("drift-repaired")
 @pytest.mark.promise("adopt")
 def test_a_replaced_template_gets_the_adapter_back_once_with_one_event(harness: Harness) -> None:
     before = adopt(harness)
@@ -337,6 +338,7 @@ def test_a_model_service_restored_from_its_own_yaml_is_adopted(harness: Harness)
     assert reasons(harness.reconcile("fraud"))["Injected"] == "Injected"
 
 
+@pytest.mark.promise("refuse-template-rejected")
 def test_a_template_that_admission_refuses_is_told_and_nothing_is_left_behind(harness: Harness) -> None:
     """A port name of the adapter that the API server cannot take: refused in the dry run."""
     before = adopt(harness, adapter={"resources": {"requests": {"memory": "1Gi"}, "limits": {"memory": "1Mi"}}})

@@ -204,6 +204,22 @@ REFUSALS: list[tuple[str, Observed, str, ConditionType, str]] = [
 ]
 
 
+@pytest.mark.promise("refuse-not-supported-yet")
+@pytest.mark.promise("refuse-invalid-spec")
+@pytest.mark.promise("refuse-unsupported-kind")
+@pytest.mark.promise("refuse-workload-being-deleted")
+@pytest.mark.promise("refuse-opted-out")
+@pytest.mark.promise("refuse-controlled-by-other")
+@pytest.mark.promise("refuse-host-network")
+@pytest.mark.promise("refuse-windows-nodes")
+@pytest.mark.promise("refuse-workload-taken")
+@pytest.mark.promise("refuse-name-conflict")
+@pytest.mark.promise("refuse-service-name-taken")
+@pytest.mark.promise("refuse-config-map-name-taken")
+@pytest.mark.promise("refuse-port-conflict")
+@pytest.mark.promise("refuse-ambiguous-backend")
+@pytest.mark.promise("refuse-backend-port-unknown")
+@pytest.mark.promise("refuse-backend-container-not-found")
 @pytest.mark.promise("refuse")
 @pytest.mark.parametrize(
     ("case", "reason", "condition", "says"),
@@ -220,6 +236,7 @@ def test_refuses_before_anything_is_written(case: Observed, reason: str, conditi
     assert not decided.add_finalizer
 
 
+@pytest.mark.promise("refuse-workload-not-found")
 def test_waits_quietly_for_a_workload_that_is_not_there() -> None:
     decided = plan.decide(observed(workload=None, missing=True))
     assert decided.refusal is not None

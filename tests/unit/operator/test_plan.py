@@ -94,6 +94,8 @@ def test_a_copied_model_service_brings_no_pin_of_its_own() -> None:
     assert decided.rendered.image == IMAGE
 
 
+@pytest.mark.promise("suspend")
+@pytest.mark.promise("pause")
 @pytest.mark.parametrize(
     ("first", "reason"),
     [
@@ -137,6 +139,7 @@ def test_the_service_selects_only_pods_that_hold_the_adapter() -> None:
     }
 
 
+@pytest.mark.promise("tool-overrides")
 def test_the_config_document_carries_what_the_spec_says() -> None:
     blocks = {
         "model": {"version": "1.1"},
