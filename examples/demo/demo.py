@@ -4,6 +4,9 @@ Owns the order of the stages and what is said when one fails. It does what a per
 nothing that they could not. `make demo` runs it; running it again is fine and fast; `make demo-down` takes all away.
 
 Usage: ``python examples/demo/demo.py up|down``
+
+Variables, so that it can run beside other work in a cluster that exists: MODELSERVICE_CLUSTER_NAME, DEMO_NAMESPACE for the
+model server, DEMO_OPERATOR_NAMESPACE for the operator.
 """
 
 from __future__ import annotations
@@ -34,8 +37,9 @@ VERSION = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"][
 IMAGES = [f"modelservice/{name}:{VERSION}" for name in ("operator", "adapter", "example-fastapi-digits")]
 
 NAME = "digits"
-NAMESPACE = "demo"
-OPERATOR_NAMESPACE = "modelservice-system"
+CLUSTER = os.environ.get("MODELSERVICE_CLUSTER_NAME", "modelservice")
+NAMESPACE = os.environ.get("DEMO_NAMESPACE", "demo")
+OPERATOR_NAMESPACE = os.environ.get("DEMO_OPERATOR_NAMESPACE", "modelservice-system")
 RELEASE = "modelservice"
 STAGES = 6
 
@@ -122,7 +126,8 @@ class Cluster:
 
 def localcluster(*arguments: str) -> list[str]:
     """The cluster command. It needs no package, so the interpreter that runs us will do."""
-    return [sys.executable, "-m", "localcluster", *arguments]
+    command, *rest = arguments
+    return [sys.executable, "-m", "localcluster", command, "--name", CLUSTER, *rest]
 
 
 def own_environment() -> dict[str, str]:
