@@ -111,10 +111,11 @@ class McpEndpoint:
                 rejection = Rejection(code=mcp.INVALID_PARAMS, message="Unknown cursor", status=status, id=route.id)
                 await self._reject(rejection, inbound, send)
                 return
-            body = orjson.dumps(
-                {"jsonrpc": "2.0", "id": route.id, "result": _stamped(result, route, inbound, self._snapshot())}
+            if route.method != "ping":  # whose answer is empty by definition
+                result = _stamped(result, route, inbound, self._snapshot())
+            await requests.answer(
+                inbound, send, 200, orjson.dumps({"jsonrpc": "2.0", "id": route.id, "result": result})
             )
-            await requests.answer(inbound, send, 200, body)
 
     async def _reject(self, rejection: Rejection, inbound: Inbound, send: Send) -> None:
         self._telemetry.rejected(_REASONS.get(rejection.code, "other"))

@@ -304,3 +304,11 @@ def test_a_keep_alive_connection_carries_many_calls(torture: int) -> None:
             writer.close()
 
     run(test)
+
+
+def test_a_ping_is_answered_with_nothing_but_an_empty_result(torture: int) -> None:
+    async def test() -> None:
+        async with adapter(torture) as running:
+            assert (await running.legacy("ping")).json == {"jsonrpc": "2.0", "id": 1, "result": {}}
+
+    run(test)
