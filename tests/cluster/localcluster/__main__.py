@@ -36,7 +36,7 @@ def _up(parsed: argparse.Namespace) -> None:
         name=parsed.name,
         nodes=parsed.nodes,
         gpus=parsed.gpus,
-        kubernetes=settings.parse_kubernetes_version(parsed.kubernetes) if parsed.kubernetes else None,
+        kubernetes=_version(parsed),
         config=parsed.config.resolve(),
     )
     chosen = _cluster(parsed)
@@ -60,6 +60,10 @@ def _base_image(parsed: argparse.Namespace) -> None:
     print(settings.BASE_IMAGE)
 
 
+def _prepare(parsed: argparse.Namespace) -> None:
+    cluster.prepare(settings.read_folders(), _version(parsed))
+
+
 def _env(parsed: argparse.Namespace) -> None:
     chosen = _cluster(parsed)
     if not chosen.is_ready:
@@ -80,16 +84,22 @@ def _cluster(parsed: argparse.Namespace) -> Cluster:
     return Cluster(folders=settings.read_folders(), name=options.name)
 
 
+def _version(parsed: argparse.Namespace) -> str | None:
+    return settings.parse_kubernetes_version(parsed.kubernetes) if parsed.kubernetes else None
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="localcluster", description="A kind cluster on this machine alone.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     named = argparse.ArgumentParser(add_help=False)
     named.add_argument("--name", default=settings.DEFAULT_NAME, help="the cluster's name (%(default)s)")
 
-    up = commands.add_parser("up", parents=[named], help="make the cluster; prints its kubeconfig's path")
+    versioned = argparse.ArgumentParser(add_help=False)
+    versioned.add_argument("--kubernetes", metavar="VERSION", help="such as 1.34.4 (the pinned one)")
+
+    up = commands.add_parser("up", parents=[named, versioned], help="make the cluster; prints its kubeconfig's path")
     up.add_argument("--nodes", type=int, help="one control plane and the rest workers (as the configuration says)")
     up.add_argument("--gpus", type=int, default=0, help="pretend GPUs on each node that takes work (%(default)s)")
-    up.add_argument("--kubernetes", metavar="VERSION", help="such as 1.34.4 (the pinned one)")
     up.add_argument("--config", type=Path, default=settings.KIND_CONFIG, help="kind's configuration (kind-config.yaml)")
     up.set_defaults(run=_up)
 
@@ -103,6 +113,9 @@ def _parser() -> argparse.ArgumentParser:
 
     base = commands.add_parser("base-image", help=f"make sure that the engine has {settings.BASE_IMAGE}")
     base.set_defaults(run=_base_image)
+
+    prepare = commands.add_parser("prepare", parents=[versioned], help="make all that takes long, and start no cluster")
+    prepare.set_defaults(run=_prepare)
 
     env = commands.add_parser("env", parents=[named], help="print what a shell is to eval to use the cluster")
     env.set_defaults(run=_env)

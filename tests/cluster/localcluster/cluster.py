@@ -89,24 +89,15 @@ class Cluster:
                     raise ClusterError(f"cluster {self.name} is up with other options: take it down first")
                 progress.say(f"cluster {self.name} is up")
                 return
-            self._clear(target)
+            self._refuse_if_foreign(target)
+            self._remove()
             self._create(target, options)
 
     def down(self) -> None:
         """Removes the cluster, and our engine with the last one. Nothing to remove is fine."""
         with _one_at_a_time(self.folders):
-            self._ready.unlink(missing_ok=True)
+            self._remove()
             own = OwnEngine(folders=self.folders)
-            if own.has_containers():
-                own.ensure_running()
-            if own.is_running():
-                _delete(own, self.name)
-            record = self._read_record()
-            if record and record.docker_host != own.address:
-                machine = MachineEngine(address=record.docker_host)
-                if machine.answers():
-                    _delete(machine, self.name)
-            shutil.rmtree(self.folder, ignore_errors=True)
             if not self.folders.clusters() and not own.has_containers():
                 own.stop()
 
@@ -139,18 +130,29 @@ class Cluster:
     def _kubectl(self) -> list[str | Path]:
         return [self.programs / "kubectl", "--kubeconfig", self.kubeconfig]
 
-    def _clear(self, target: Engine) -> None:
-        exists = self.name in _names_in(target)
-        if exists and isinstance(target, MachineEngine) and self._read_record() is None:
+    def _refuse_if_foreign(self, target: MachineEngine | OwnEngine) -> None:
+        if isinstance(target, MachineEngine) and self._read_record() is None and self.name in _names_in(target):
             raise ClusterError(
                 f"the machine's Docker has a kind cluster {self.name} that was not made here:"
                 f" choose another --name, or remove it with: kind delete cluster --name {self.name}"
             )
-        if self.folder.is_dir() or exists:
-            with progress.step(f"clearing away what an earlier run left of cluster {self.name}"):
-                self._ready.unlink(missing_ok=True)
-                _delete(target, self.name)
-                shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _remove(self) -> None:
+        """Removes what there is of it, whole or not, from the engine that it was made in."""
+        self._ready.unlink(missing_ok=True)
+        own = OwnEngine(folders=self.folders)
+        if own.has_containers():
+            own.ensure_running()
+            own.settle()
+            _delete(own, self.name)
+        record = self._read_record()
+        if record and record.docker_host != own.address:
+            machine = MachineEngine(address=record.docker_host)
+            if not machine.answers():
+                where = record.docker_host or "its default address"
+                raise ClusterError(f"cluster {self.name} lives in Docker at {where}, which does not answer: start it")
+            _delete(machine, self.name)
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     def _create(self, target: MachineEngine | OwnEngine, options: ClusterOptions) -> None:
         parts = Programs(folders=self.folders)
@@ -166,7 +168,8 @@ class Cluster:
         log = self.folders.logs / f"create-{self.name}.log"
         try:
             with progress.step(f"creating cluster {self.name}") as step:
-                processes.run_watched(command, step=step, log=log, env=engine.environment(target))
+                # Sealed: kind calls docker, which must not go on making nodes when we are killed.
+                processes.run_watched(command, step=step, log=log, env=engine.environment(target), sealed=True)
             with progress.step("waiting for its nodes"):
                 ready = ["wait", "--for=condition=Ready", "--timeout=120s", "nodes", "--all"]
                 processes.run([*self._kubectl(), *ready], timeout=150)
@@ -215,13 +218,24 @@ def down_all(folders: Folders) -> None:
     if own.has_containers():
         with _one_at_a_time(folders):
             own.ensure_running()
-            names.update(_names_in(own))
-            for name in names:
-                _delete(own, name)
+            names |= _names_in(own)
     for name in sorted(names):
         Cluster(folders=folders, name=name).down()
     with _one_at_a_time(folders):
         own.stop()
+
+
+def prepare(folders: Folders, kubernetes: str | None) -> None:
+    """Makes everything that takes long, so that whoever comes next, such as a test with a time limit, has it at hand."""
+    own = OwnEngine(folders=folders)
+    was_running = own.is_running()
+    ensure_base_image(folders)
+    with _one_at_a_time(folders):
+        options = ClusterOptions(kubernetes=kubernetes)
+        _choose_node_image(folders, _ensure_engine(folders), options)
+        _client_programs(Programs(folders=folders), options)
+        if not was_running and not own.has_containers():
+            own.stop()
 
 
 def _one_at_a_time(folders: Folders) -> AbstractContextManager[None]:
@@ -257,8 +271,7 @@ def _names_in(target: Engine) -> set[str]:
 
 def _delete(target: Engine, name: str) -> None:
     """Removes the containers of a cluster as kind does, without needing kind: an earlier run may not have built it."""
-    label = f"label={_KIND_LABEL}={name}"
-    containers = engine.docker(target, "ps", "--all", "--quiet", "--filter", label).split()
+    containers = engine.docker(target, "ps", "--all", "--quiet", "--filter", f"label={_KIND_LABEL}={name}").split()
     if containers:
         with progress.step(f"removing the nodes of cluster {name}"):
             engine.docker(target, "rm", "--force", "--volumes", *containers)
@@ -274,6 +287,6 @@ def describe(folders: Folders) -> list[str]:
     lines = [f"engine of our own: {'running' if running else 'not running'}"]
     for name in folders.clusters():
         cluster = Cluster(folders=folders, name=name)
-        state = f"up, KUBECONFIG={cluster.kubeconfig}" if cluster.is_ready else "broken; up or down mends it"
-        lines.append(f"cluster {name}: {state}")
+        unfinished = "being made, or left by a run that was killed: up and down mend it"
+        lines.append(f"cluster {name}: {f'up, KUBECONFIG={cluster.kubeconfig}' if cluster.is_ready else unfinished}")
     return lines

@@ -148,6 +148,21 @@ class OwnEngine:
         """Whether its data holds containers, running or not: of an engine that was killed they are still there."""
         return any(self._data.joinpath("containers").glob("*"))
 
+    def settle(self) -> None:
+        """Waits until no container is in the making: it goes on even if the one who asked for it was killed.
+
+        One that is would not be found by who removes it. At first only its folder is there, then it is listed too, and
+        at the end it can be inspected.
+        """
+
+        def is_settled() -> bool:
+            listed = self._list_containers()
+            inspect = ["docker", "container", "inspect", *listed]
+            whole = not listed or processes.succeeds(inspect, env=environment(self))
+            return whole and not self._unlisted()
+
+        processes.until(is_settled, what="the end of the making of containers", seconds=60)
+
     def ensure_running(self) -> None:
         """Starts the engine unless it runs and is well."""
         packages.require_root()
@@ -220,6 +235,9 @@ class OwnEngine:
                 return self._answers(timeout=5)
 
             processes.until(is_there, what=f"an answer of the container engine (its log is {log})", seconds=60)
+            # It was killed while it made these, and can do nothing with them.
+            for half_made in self._unlisted():
+                shutil.rmtree(half_made)
         except BaseException:
             self.kill()
             raise
@@ -231,6 +249,15 @@ class OwnEngine:
         shutil.copyfile(_RUNC_WRAPPER, wrapper)
         wrapper.chmod(0o755)
         return ["--add-runtime", f"reduced={wrapper}", "--default-runtime", "reduced"]
+
+    def _unlisted(self) -> list[Path]:
+        """Folders of containers that the engine does not speak of."""
+        folders = list(self._data.joinpath("containers").glob("*"))
+        listed = self._list_containers()
+        return [folder for folder in folders if folder.name not in listed]
+
+    def _list_containers(self) -> list[str]:
+        return docker(self, "ps", "--all", "--quiet", "--no-trunc").split()
 
     def _set_up_link(self, outer: int) -> None:
         own_network = os.readlink("/proc/self/ns/net")

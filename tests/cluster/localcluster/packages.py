@@ -10,11 +10,11 @@ from pathlib import Path
 from localcluster import processes, progress
 from localcluster.errors import ClusterError
 
-# Program: the Debian package that has it.
+# Program: the Debian package that has it, or several.
 PACKAGE_OF = {
     "containerd": "containerd",
     "ctr": "containerd",
-    "debootstrap": "debootstrap",
+    "debootstrap": "debootstrap debian-archive-keyring",
     "docker": "docker.io",
     "dockerd": "docker.io",
     "ip": "iproute2",
@@ -39,9 +39,10 @@ def require(programs: Iterable[str], *, log: Path) -> None:
     Raises:
         ClusterError: Something is missing and cannot be installed; names it and the command to get it.
     """
-    missing = sorted({PACKAGE_OF[program] for program in programs if find(program) is None})
-    if not missing:
+    absent = [program for program in programs if find(program) is None]
+    if not absent:
         return
+    missing = sorted({package for program in absent for package in PACKAGE_OF[program].split()})
     command = "apt-get install --no-install-recommends " + " ".join(missing)
     if os.geteuid() != 0 or find("apt-get") is None:
         raise ClusterError(f"missing programs; get them as root on Debian or Ubuntu with: {command}")
@@ -50,6 +51,9 @@ def require(programs: Iterable[str], *, log: Path) -> None:
         processes.run_watched(["apt-get", "update", "-q"], step=step, log=log, env=environment)
         install = ["apt-get", "install", "-q", "-y", "--no-install-recommends", *missing]
         processes.run_watched(install, step=step, log=log, env=environment)
+    still_absent = [program for program in absent if find(program) is None]
+    if still_absent:
+        raise ClusterError(f"{', '.join(still_absent)}: not there after `{command}`; install it and put it on PATH")
 
 
 def require_go() -> str:
