@@ -28,6 +28,7 @@ class LineWriter:
         self._fd = fd
         self._now = now
         self._waiting: deque[bytes] = deque()
+        self._begun = b""
         self._size = 0
         self._dropped = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -54,27 +55,31 @@ class LineWriter:
 
     def flush(self, *, patience: float = 0.0) -> None:
         """Write what can be written now, waiting at most `patience` seconds for a slow reader."""
-        if self._dropped:
-            told, self._dropped = self._dropped, 0
-            self._waiting.append(orjson.dumps({"event": "log_lines_dropped", "count": told}) + b"\n")
-        data = b"".join(self._waiting)
-        self._waiting.clear()
-        written = 0
-        while written < len(data) and (self._never_blocks or _is_writable(self._fd, patience)):
-            end = len(data) if self._never_blocks else written + _PIPE_CHUNK
+        while (self._begun or self._waiting) and (self._never_blocks or _is_writable(self._fd, patience)):
+            if not self._begun:
+                self._begun = self._take()
             try:
-                written += os.write(self._fd, data[written:end])
+                written = os.write(self._fd, self._begun if self._never_blocks else self._begun[:_PIPE_CHUNK])
             except OSError:  # the reader is gone: there is nobody to tell
-                written = len(data)
-        rest = data[written:]
-        self._size = len(rest)
-        if rest:
-            self._waiting.append(rest)
+                written = len(self._begun)
+            self._begun = self._begun[written:]
+
+    def _take(self) -> bytes:
+        """The next lines, about as many as are written at once. What is begun is never dropped: half a line is no JSON."""
+        taken = bytearray()
+        if self._dropped:
+            taken += orjson.dumps({"event": "log_lines_dropped", "count": self._dropped}) + b"\n"
+            self._dropped = 0
+        while self._waiting and (self._never_blocks or len(taken) < _PIPE_CHUNK):
+            line = self._waiting.popleft()
+            self._size -= len(line)
+            taken += line
+        return bytes(taken)
 
     def _on_timer(self) -> None:
         self._timer = None
         self.flush()
-        if self._waiting:
+        if self._begun or self._waiting:
             self._timer = asyncio.get_running_loop().call_later(FLUSH_AFTER, self._on_timer)
 
 
