@@ -17,6 +17,7 @@ from modelservice_operator.core.observed import Observed
 from modelservice_operator.core.plan import Plan, ReleasePlan, WorkloadWrite
 from modelservice_operator.core.refusal import Refusal
 from modelservice_operator.core.summary import Result, Summary, Told
+from modelservice_operator.core.workload import KubeObject
 from modelservice_operator.gather import Abandoned, workload_resource
 from modelservice_operator.kube_api import KubeApi, Resource
 
@@ -90,18 +91,17 @@ def apply_release(api: KubeApi, observed: Observed, plan: ReleasePlan) -> None:
         api.delete(_BY_PLURAL[plural], observed.namespace, metadata["name"], uid=str(metadata["uid"]))
 
 
-def remove_finalizer(api: KubeApi, observed: Observed) -> None:
+def remove_finalizer(api: KubeApi, model_service: KubeObject) -> None:
     """Lets the ModelService go.
 
     Raises:
         KubeError: Somebody changed the object meanwhile, or no answer.
     """
-    finalizers = [item for item in observed.metadata.get("finalizers") or [] if item != wellknown.FINALIZER]
-    operations = [_same_version(observed), {"op": "replace", "path": "/metadata/finalizers", "value": finalizers}]
-    try:
-        api.json_patch(kube_api.MODEL_SERVICES, observed.namespace, observed.name, operations)
-    except kube_errors.NotFoundError:
-        return
+    metadata = model_service["metadata"]
+    finalizers = [item for item in metadata.get("finalizers") or [] if item != wellknown.FINALIZER]
+    operations = [_same_version(metadata), {"op": "replace", "path": "/metadata/finalizers", "value": finalizers}]
+    with contextlib.suppress(kube_errors.NotFoundError):
+        api.json_patch(kube_api.MODEL_SERVICES, metadata["namespace"], metadata["name"], operations)
 
 
 def write_summary(api: KubeApi, observed: Observed, summary: Summary) -> None:
@@ -163,16 +163,16 @@ def _event(target: Mapping[str, Any], told: Told, at: datetime) -> dict[str, Any
 
 def _add_finalizer(api: KubeApi, observed: Observed) -> None:
     finalizers = [*(observed.metadata.get("finalizers") or []), wellknown.FINALIZER]
-    operations = [_same_version(observed), {"op": "add", "path": "/metadata/finalizers", "value": finalizers}]
+    operations = [_same_version(observed.metadata), {"op": "add", "path": "/metadata/finalizers", "value": finalizers}]
     api.json_patch(kube_api.MODEL_SERVICES, observed.namespace, observed.name, operations)
 
 
-def _same_version(observed: Observed) -> dict[str, Any]:
+def _same_version(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """The list of finalizers is written whole, so it must be the one that was read.
 
     A `replace`, not a `test`: the API server answers 409 to an old version, but 422 to a test that fails.
     """
-    return {"op": "replace", "path": "/metadata/resourceVersion", "value": observed.metadata["resourceVersion"]}
+    return {"op": "replace", "path": "/metadata/resourceVersion", "value": metadata["resourceVersion"]}
 
 
 def _apply_workload(api: KubeApi, observed: Observed, write: WorkloadWrite, *, dry_run: bool = False) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from modelservice_api import wellknown
-from modelservice_operator import kube_api
+from modelservice_operator import kube_api, kube_errors
 from modelservice_operator.adapters import Adapters
 from modelservice_operator.core import naming, workload
 from modelservice_operator.core.observed import AdapterObservation, Observed, Rival
@@ -30,15 +30,29 @@ class Sources:
     adapter_image: str
 
 
-def gather(sources: Sources, namespace: str, name: str) -> Observed | None:
-    """Everything one decision needs; None when the ModelService is gone.
+def goes_with_its_namespace(api: KubeApi, model_service: workload.KubeObject) -> bool:
+    """Whether a ModelService is deleted because its whole namespace is.
+
+    Asked before anything else is read: the operator's own rights in that namespace may be gone already, and with them
+    every chance to release what is being deleted anyway.
+    """
+    metadata = model_service["metadata"]
+    if not metadata.get("deletionTimestamp"):
+        return False
+    try:
+        namespace = api.get(kube_api.NAMESPACES, kube_api.ALL_NAMESPACES, str(metadata["namespace"]))
+    except kube_errors.ForbiddenError:
+        return False
+    return namespace is not None and bool(namespace["metadata"].get("deletionTimestamp"))
+
+
+def gather(sources: Sources, model_service: workload.KubeObject) -> Observed:
+    """Everything one decision over a ModelService needs.
 
     Raises:
         KubeError: The API server did not answer a read.
     """
-    model_service = sources.api.get(kube_api.MODEL_SERVICES, namespace, name)
-    if model_service is None:
-        return None
+    namespace, name = str(model_service["metadata"]["namespace"]), str(model_service["metadata"]["name"])
     siblings = sources.api.list(kube_api.MODEL_SERVICES, namespace)
     target = _get_workload(sources.api, model_service)
     uid = str(model_service["metadata"]["uid"])

@@ -23,12 +23,12 @@ so a slow write may be reported as unavailable and is then found done by the nex
 
 
 ALL_NAMESPACES = ""
-"""In place of a namespace, for `list` alone."""
+"""In place of a namespace: `list` in all of them, `get` of what lies in none."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Resource:
-    """A namespaced kind: `/api/v1/…/services`, `/apis/apps/v1/…/deployments`."""
+    """A kind: `/api/v1/…/services`, `/apis/apps/v1/…/deployments`."""
 
     api_version: str
     plural: str
@@ -41,6 +41,7 @@ class Resource:
 
 
 MODEL_SERVICES = Resource(api_version=wellknown.API_VERSION, plural=wellknown.PLURAL)
+NAMESPACES = Resource(api_version="v1", plural="namespaces")
 SERVICES = Resource(api_version="v1", plural="services")
 CONFIG_MAPS = Resource(api_version="v1", plural="configmaps")
 EVENTS = Resource(api_version="v1", plural="events")

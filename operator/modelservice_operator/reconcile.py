@@ -7,11 +7,11 @@ nothing but a name; what happened before is read from the cluster.
 from datetime import datetime
 
 from modelservice_api.conditions import Reasons
-from modelservice_operator import apply, kube_errors
+from modelservice_operator import apply, kube_api, kube_errors
 from modelservice_operator.core import plan, summary
 from modelservice_operator.core.observed import Observed
 from modelservice_operator.core.summary import Told
-from modelservice_operator.gather import Sources, gather, gather_abandoned
+from modelservice_operator.gather import Sources, gather, gather_abandoned, goes_with_its_namespace
 
 RELEASE_TIMEOUT_SECONDS = 120.0
 """How long a release may fail before the ModelService is let go all the same, with a warning (R28)."""
@@ -23,10 +23,14 @@ def reconcile(sources: Sources, namespace: str, name: str) -> float | None:
     Raises:
         KubeError: The pass could not be completed and is worth repeating.
     """
-    observed = gather(sources, namespace, name)
-    if observed is None:
+    model_service = sources.api.get(kube_api.MODEL_SERVICES, namespace, name)
+    if model_service is None:
         _release_abandoned(sources, namespace, name)
         return None
+    if goes_with_its_namespace(sources.api, model_service):
+        apply.remove_finalizer(sources.api, model_service)
+        return None
+    observed = gather(sources, model_service)
     if observed.metadata.get("deletionTimestamp"):
         _release(sources, observed)
         return None
@@ -44,13 +48,14 @@ def let_go(sources: Sources, namespace: str, name: str) -> None:
     Raises:
         KubeError: The finalizer is still there.
     """
-    observed = gather(sources, namespace, name)
-    if observed is None:
+    model_service = sources.api.get(kube_api.MODEL_SERVICES, namespace, name)
+    if model_service is None:
         return
+    observed = gather(sources, model_service)
     if observed.metadata.get("deletionTimestamp"):
         _release(sources, observed)
     elif plan.decide_release(observed).remove_finalizer:
-        apply.remove_finalizer(sources.api, observed)
+        apply.remove_finalizer(sources.api, model_service)
 
 
 def _release_abandoned(sources: Sources, namespace: str, name: str) -> None:
@@ -81,7 +86,7 @@ def _release(sources: Sources, observed: Observed) -> None:
                 observed,
                 Told(reason=Reasons.RELEASED, message=Reasons.RELEASED.sentence, warning=False, on_workload=True),
             )
-    apply.remove_finalizer(sources.api, observed)
+    apply.remove_finalizer(sources.api, observed.model_service)
 
 
 def _is_overdue(observed: Observed) -> bool:

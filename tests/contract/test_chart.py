@@ -23,8 +23,13 @@ CHART = REPOSITORY / "helm" / "modelservice"
 SNAPSHOTS = Path(__file__).with_name("snapshots")
 VERSION = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["version"]
 
-RIGHTS = {
+EVERYWHERE = {
     ("modelservice.dev", "modelservices"): {"get", "list", "watch", "patch"},
+    ("", "namespaces"): {"get"},
+}
+"""Granted in the whole cluster even to an operator of listed namespaces: see helm/modelservice/templates/_rules.tpl."""
+
+RIGHTS = {
     ("modelservice.dev", "modelservices/status"): {"patch"},
     ("apps", "deployments"): {"get", "list", "watch", "patch"},
     ("apps", "statefulsets"): {"get", "list", "watch", "patch"},
@@ -35,6 +40,7 @@ RIGHTS = {
     ("", "events"): {"create"},
 }
 
+FLAVOUR_PLACES = {"default": ["operators"], "namespaces": ["ml", "vision"], "cluster-wide": ["the cluster"]}
 FLAVOURS = {
     "default": [],
     "namespaces": ["--set", "watchNamespaces={ml,vision}"],
@@ -122,17 +128,17 @@ def test_the_rendered_chart_is_the_one_that_was_reviewed(helm: str, flavour: str
 )
 def test_the_operator_is_granted_exactly_the_verbs_it_uses(helm: str, flavour: str, kind: str) -> None:
     objects = render(helm, *FLAVOURS[flavour])
-    roles = of_kind(objects, kind) + of_kind(objects, kind, hook=True)
-    assert [rights_of(role) for role in roles] == [RIGHTS] * len(roles)
-    assert roles
+    found = [rights_of(role) for role in of_kind(objects, kind) + of_kind(objects, kind, hook=True)]
+    assert [rights for rights in found if rights != EVERYWHERE] == [RIGHTS] * (len(FLAVOUR_PLACES[flavour]) * 2)
+    everywhere = of_kind(objects, "ClusterRole") + of_kind(objects, "ClusterRole", hook=True)
+    assert [rights_of(role) for role in everywhere].count(EVERYWHERE) == 2, "the operator's, and the uninstall hook's"
 
 
 @pytest.mark.promise("least-privilege")
 def test_by_default_the_operator_works_in_its_own_namespace_alone(helm: str) -> None:
     objects = render(helm)
     assert [role["metadata"]["namespace"] for role in of_kind(objects, "Role")] == ["operators"]
-    assert of_kind(objects, "ClusterRole") == []
-    assert of_kind(objects, "ClusterRoleBinding") == []
+    assert [rights_of(role) for role in of_kind(objects, "ClusterRole")] == [EVERYWHERE]
     assert operator_environment(objects)["MODELSERVICE_NAMESPACES"] == "operators"
 
 
@@ -144,7 +150,7 @@ def test_listed_namespaces_get_a_role_each_and_no_other_does(helm: str) -> None:
     assert [binding["metadata"]["namespace"] for binding in bindings] == ["ml", "vision"]
     subject = {"kind": "ServiceAccount", "name": "release-modelservice", "namespace": "operators"}
     assert [binding["subjects"] for binding in bindings] == [[subject]] * 2
-    assert of_kind(objects, "ClusterRole") == []
+    assert [rights_of(role) for role in of_kind(objects, "ClusterRole")] == [EVERYWHERE]
     environment = operator_environment(objects)
     assert environment["MODELSERVICE_NAMESPACES"] == "ml,vision"
     assert "MODELSERVICE_CLUSTER_WIDE" not in environment
@@ -228,8 +234,14 @@ def test_an_uninstall_makes_modelservices_deletable_once_the_operator_is_gone(he
     # Its rights are made for it alone, and go with it.
     account = job["spec"]["template"]["spec"]["serviceAccountName"]
     hooks = [each for each in objects if is_hook(each) and each is not job]
-    assert {each["kind"] for each in hooks} == {"ServiceAccount", "Role", "RoleBinding"}
-    assert {each["metadata"]["name"] for each in hooks} == {account}
+    assert {each["kind"] for each in hooks} == {
+        "ServiceAccount",
+        "ClusterRole",
+        "ClusterRoleBinding",
+        "Role",
+        "RoleBinding",
+    }
+    assert {each["metadata"]["name"] for each in hooks} == {account, f"operators:{account}:modelservices"}
     assert all("hook-failed" in each["metadata"]["annotations"]["helm.sh/hook-delete-policy"] for each in hooks)
 
 

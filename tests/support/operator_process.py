@@ -37,7 +37,18 @@ def grant_chart_rights(kubeconfig: Path, *values: str) -> Path:
     """Installs the chart's service account and rules, nothing else; a kubeconfig of that account."""
     chart = REPOSITORY / "helm" / "modelservice"
     rendered = subprocess.run(
-        [helm(), "template", "modelservice", str(chart), "--namespace", "default", "--kube-version", "1.34.0", *values],
+        [
+            helm(),
+            "template",
+            "modelservice",
+            str(chart),
+            "--namespace",
+            "default",
+            "--kube-version",
+            "1.34.0",
+            "--no-hooks",
+            *values,
+        ],
         capture_output=True,
         text=True,
         check=True,

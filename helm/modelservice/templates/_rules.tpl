@@ -2,11 +2,18 @@
 What the operator may do, and nothing else: the verbs it uses. No secrets, no wildcards, and no workload is created or
 deleted. tests/contract/test_chart.py holds the same table; a change here is a change of what an administrator grants.
 */}}
-{{- define "modelservice.rules" -}}
-# What users write. Patch is for the finalizer.
+{{- define "modelservice.everywhereRules" -}}
+# What users write. Patch is for the finalizer. Not in a Role: a namespace that is deleted takes its roles away first, and
+# nobody would be left to remove the finalizer that then holds the namespace.
 - apiGroups: [modelservice.dev]
   resources: [modelservices]
   verbs: [get, list, watch, patch]
+# Whether a ModelService is deleted alone or with its whole namespace.
+- apiGroups: [""]
+  resources: [namespaces]
+  verbs: [get]
+{{- end }}
+{{- define "modelservice.rules" -}}
 - apiGroups: [modelservice.dev]
   resources: [modelservices/status]
   verbs: [patch]

@@ -73,8 +73,7 @@ def test_everything_but_our_entries_is_what_it_was(harness: Harness) -> None:
 
 def test_the_api_servers_merge_is_what_inject_says(harness: Harness) -> None:
     before = adopt(harness)
-    seen = gather(harness.sources(), harness.namespace, "fraud")
-    assert seen is not None
+    seen = gather(harness.sources(), harness.get("modelservices", "fraud"))
     decided = plan.decide(seen)
     assert decided.rendered is not None
     meta = injection.template_metadata("fraud", decided.rendered, default_container="server")

@@ -159,10 +159,18 @@ def test_restarts_change_nothing(harness: Harness, operator_kubeconfig: Path, lo
 
 
 @pytest.mark.promise("release")
+@pytest.mark.parametrize("scope", ["cluster-wide", "by roles of that namespace"])
 def test_a_namespace_in_deletion_is_not_held_up(
-    harness: Harness, operator_kubeconfig: Path, log: Path, kubeconfig: Path
+    harness: Harness, operator_kubeconfig: Path, log: Path, kubeconfig: Path, scope: str
 ) -> None:
-    with running_operator(operator_kubeconfig, log):
+    """With roles of its own, the namespace takes the operator's rights away while it is being deleted."""
+    account, namespaces = operator_kubeconfig, ""
+    if scope != "cluster-wide":
+        namespaces = harness.namespace
+        account = grant_chart_rights(
+            kubeconfig, "--set", f"watchNamespaces={{{namespaces}}},fullnameOverride={namespaces}"
+        )
+    with running_operator(account, log, namespaces=namespaces):
         adopt(harness)
         client.CoreV1Api(api_client(kubeconfig)).delete_namespace(harness.namespace)
         harness.wait_until_gone("modelservices", "fraud")
