@@ -8,6 +8,7 @@ Usage: ``python tests/run.py lint unit contract integration e2e``
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -69,9 +70,24 @@ def run_lint() -> Counts:
 
 def run_end_to_end() -> Counts:
     """The suite that needs images and a cluster. What it started, it takes down; what was up before stays."""
-    if subprocess.run(["make", "images"], cwd=REPOSITORY, check=False).returncode:
-        return Counts(failed=1)
-    return run_suite("e2e")
+    name = os.environ.get("MODELSERVICE_CLUSTER_NAME", "modelservice-test")
+    stays = os.environ.get("KEEP_CLUSTER") == "1" or f"cluster {name}: up" in run_localcluster("status")
+    try:
+        if subprocess.run(["make", "images"], cwd=REPOSITORY, check=False).returncode:
+            return Counts(failed=1)
+        return run_suite("e2e")
+    finally:
+        if not stays:
+            run_localcluster("down", "--name", name)
+
+
+def run_localcluster(*arguments: str) -> str:
+    """The cluster command; what it printed."""
+    environment = {**os.environ, "PYTHONPATH": "tests/cluster"}
+    command = [sys.executable, "-m", "localcluster", *arguments]
+    return subprocess.run(
+        command, cwd=REPOSITORY, env=environment, stdout=subprocess.PIPE, text=True, check=False
+    ).stdout
 
 
 @contextmanager
