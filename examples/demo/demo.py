@@ -186,8 +186,8 @@ def operator_is_up(cluster: Cluster) -> bool:
     return is_current and status.get("availableReplicas", 0) == status.get("updatedReplicas", 0) == 1
 
 
-def run_model_server(cluster: Cluster) -> dict[str, Any]:
-    """An ordinary FastAPI Deployment; what an earlier run adopted is released first. Returns its pod template."""
+def run_model_server(cluster: Cluster) -> None:
+    """An ordinary FastAPI Deployment; what an earlier run adopted is released first."""
     if cluster.kubectl("get", "modelservice", NAME, "--ignore-not-found"):
         say("an earlier run adopted it: releasing it first")
         cluster.kubectl("delete", "modelservice", NAME, "--timeout=2m")
@@ -195,8 +195,6 @@ def run_model_server(cluster: Cluster) -> dict[str, Any]:
     cluster.kubectl("rollout", "status", f"deployment/{NAME}", "--timeout=3m", timeout=200)
     wait_until(lambda: len(pods(cluster)) == 1, what="the old pod to go", seconds=60)
     say(bold("containers before:"), *show_containers(cluster))
-    template: dict[str, Any] = cluster.get("deployment", NAME)["spec"]["template"]
-    return template
 
 
 def adopt(cluster: Cluster) -> None:

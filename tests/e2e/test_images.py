@@ -58,10 +58,8 @@ def test_the_adapter_starts_as_any_user_and_explains_itself(cluster: ClusterAcce
 
 
 @pytest.mark.promise("images-restricted")
-@pytest.mark.parametrize("image", [OPERATOR, ADAPTER, EXAMPLE])
+@pytest.mark.parametrize("image", [OPERATOR, ADAPTER])
 def test_a_user_without_a_name_has_one_for_libraries_that_ask(cluster: ClusterAccess, image: str) -> None:
-    if image == EXAMPLE:
-        pytest.skip("somebody else's service: it asks for no name")
     assert python_in(cluster, image, "import getpass; print(getpass.getuser())") == "modelservice"
 
 
