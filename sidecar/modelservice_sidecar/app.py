@@ -231,7 +231,6 @@ class Adapter:
         self._published = published
         self._backend = backend
         self._snapshot = self._take_snapshot()
-        self.telemetry.forget_tools()
         if changed:
             self.subscriptions.tools_changed()
         return _report(description, published)

@@ -49,6 +49,17 @@ def frame(message: bytes) -> bytes:
 class Exchange:
     """Answers one request. `token` is the caller's progress token; `streams` says whether it accepts an event stream."""
 
+    # What most calls never change stands on the class: they are quick, and setting it would be a part of their cost.
+    left = False
+    _task: asyncio.Task[object] | None = None
+    _watcher: asyncio.Task[None] | None = None
+    _streamer: asyncio.Task[None] | None = None
+    _wake: asyncio.Event | None = None
+    _pending: Progress | None = None
+    _value = 0
+    _last_progress = 0.0
+    _ended = False
+
     def __init__(
         self,
         inbound: Inbound,
@@ -66,18 +77,8 @@ class Exchange:
         self._token = token
         self._timing = timing
         self._loop = asyncio.get_running_loop()
-        self._task: asyncio.Task[object] | None = None
-        self._watcher: asyncio.Task[None] | None = None
-        self._streamer: asyncio.Task[None] | None = None
-        self._timers: list[asyncio.TimerHandle] = []
-        self._wake: asyncio.Event | None = None
         self._frames: list[bytes] = []
-        self._pending: Progress | None = None
-        self._value = 0
-        self._last_progress = 0.0
-        self._last_frame = 0.0
-        self._ended = False
-        self.left = False
+        self._timers: list[asyncio.TimerHandle] = []
 
     async def run(self, work: Awaitable[tuple[int, bytes]]) -> None:
         """Do the work and send its status and body; if the caller leaves, cancel the work and send nothing."""
@@ -147,7 +148,6 @@ class Exchange:
     def _start_streaming(self) -> None:
         if self._streamer is None and not self._ended:
             self._wake = asyncio.Event()
-            self._last_frame = self._loop.time()
             self._streamer = self._loop.create_task(self._stream())
             self._beat()
 

@@ -26,7 +26,7 @@ KEY = "modelservice.inbound"
 
 @dataclass(kw_only=True, slots=True)
 class Inbound:
-    """One request. `received` is when its last byte came, on the loop's clock; `answer_headers` go with every answer."""
+    """One request. `received` is when its last byte came; `answer_headers` go with every answer."""
 
     headers: Headers
     ids: Ids
@@ -34,9 +34,11 @@ class Inbound:
     received: float
     body: bytes = b""
     answer_headers: RawHeaders = field(default_factory=list)
+    started: bool = False
 
     def start(self, status: int, content_type: bytes, length: int | None, extra: RawHeaders | None = None) -> Message:
-        """The ASGI message that begins an answer."""
+        """The ASGI message that begins an answer; made only to be sent."""
+        self.started = True
         headers = [(b"content-type", content_type), (b"x-request-id", self.ids.request_id.encode("ascii"))]
         if length is not None:
             headers.append((b"content-length", b"%d" % length))
@@ -67,6 +69,7 @@ async def answer(
 
 async def answer_empty(inbound: Inbound, send: Send, status: int, extra: RawHeaders | None = None) -> None:
     """Answer without a body."""
+    inbound.started = True
     headers = [(b"x-request-id", inbound.ids.request_id.encode("ascii")), *inbound.answer_headers, *(extra or ())]
     if status != 204:
         headers.append((b"content-length", b"0"))

@@ -72,15 +72,28 @@ def deadline(inner: Handler, seconds: float) -> Handler:
     """End the call when its time is up; the backend sees a cancellation."""
 
     async def handle(call: Call) -> Answer:
+        # asyncio.timeout does the same and costs a tenth of a whole call.
+        task = asyncio.current_task()
+        assert task is not None
+        expired = False
+
+        def expire() -> None:
+            nonlocal expired
+            expired = True
+            task.cancel()
+
+        timer = asyncio.get_running_loop().call_at(call.context.deadline, expire)
         try:
-            async with asyncio.timeout_at(call.context.deadline) as scope:
-                return await inner(call)
-        except TimeoutError:
-            if not scope.expired():
+            return await inner(call)
+        except asyncio.CancelledError:
+            # Cancelled from outside as well: then who cancelled is owed the cancellation.
+            if not expired or task.uncancel() > 0:
                 raise
             raise DeadlineExceededError(
                 f"The model server did not answer within {seconds:g} s; the call was stopped."
             ) from None
+        finally:
+            timer.cancel()
 
     return handle
 

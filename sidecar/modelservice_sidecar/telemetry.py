@@ -5,10 +5,20 @@ one. Labels take only published tool names and words from closed sets, so no cal
 """
 
 import logging
-from dataclasses import dataclass, field
-from typing import Any, Final
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.exposition import generate_latest
+from prometheus_client.registry import Collector
 
 from modelservice_sidecar.core.trace import Ids
 from modelservice_sidecar.log import LineWriter
@@ -34,68 +44,60 @@ class CallRecord:
     error: str = ""
 
 
-@dataclass(kw_only=True, slots=True)
-class Telemetry:
-    """The adapter's metrics, in a registry of their own so that two adapters can live in one process."""
+class _Timings:
+    """A histogram that costs a call one bisection: prometheus_client's takes a lock for every bucket."""
 
-    writer: LineWriter
-    registry: CollectorRegistry = field(default_factory=lambda: CollectorRegistry(auto_describe=False))
-    _calls: Any = None
-    _duration: Any = None
-    _backend: Any = None
-    _rejections: Any = None
-    _children: dict[tuple[str, str, str], tuple[Any, Any, Any]] = field(default_factory=dict)
+    __slots__ = ("counts", "total")
 
-    def __post_init__(self) -> None:
-        self._calls = Counter(
-            "modelservice_calls", "Tool calls by outcome.", ("tool", "outcome", "era"), registry=self.registry
-        )
-        self._duration = Histogram(
-            "mcp_server_operation_duration_seconds",
-            "Time from a call's last byte to its answer.",
-            ("mcp_method_name", "gen_ai_tool_name"),
-            buckets=_BUCKETS,
-            registry=self.registry,
-        )
-        self._backend = Histogram(
-            "modelservice_backend_duration_seconds",
-            "Time that the model server took.",
-            ("tool",),
-            buckets=_BUCKETS,
-            registry=self.registry,
-        )
-        self._rejections = Counter(
-            "modelservice_rejections",
-            "Requests refused before they became a call.",
-            ("reason",),
-            registry=self.registry,
-        )
+    def __init__(self) -> None:
+        self.counts = [0] * (len(_BUCKETS) + 1)
+        self.total = 0.0
 
-    def gauge(self, name: str, description: str, read: Any) -> None:
+    def observe(self, seconds: float) -> None:
+        self.counts[bisect_left(_BUCKETS, seconds)] += 1
+        self.total += seconds
+
+    def cumulative(self) -> list[tuple[str, float]]:
+        """Prometheus' buckets: how many were at most so long."""
+        bounds = [*map(str, map(float, _BUCKETS)), "+Inf"]
+        return list(zip(bounds, accumulate(map(float, self.counts)), strict=True))
+
+
+class Telemetry(Collector):
+    """The adapter's metrics. Written by the loop alone and read by the rendering thread, so nothing is locked: a scrape may
+    see a call in one family and not yet in the other."""
+
+    def __init__(self, *, writer: LineWriter) -> None:
+        self.writer = writer
+        self._calls: dict[tuple[str, str, str], int] = {}
+        self._rejections: dict[str, int] = {}
+        self._duration: dict[str, _Timings] = {}
+        self._backend: dict[str, _Timings] = {}
+        self._gauges: list[tuple[str, str, Callable[[], float]]] = []
+
+    def gauge(self, name: str, description: str, read: Callable[[], float]) -> None:
         """A gauge that is read when it is scraped."""
-        Gauge(name, description, registry=self.registry).set_function(read)
+        self._gauges.append((name, description, read))
 
     def rejected(self, reason: str) -> None:
         """Count a refused request; `reason` is a word from the code, never from a request."""
-        self._rejections.labels(reason).inc()
+        self._rejections[reason] = self._rejections.get(reason, 0) + 1
 
     def call(self, record: CallRecord) -> None:
         """Count a finished call and write its line."""
-        key = (record.tool, record.outcome, record.era)
-        children = self._children.get(key)
-        if children is None:
-            children = self._children[key] = (
-                self._calls.labels(*key),
-                self._duration.labels("tools/call", record.tool),
-                self._backend.labels(record.tool),
-            )
-        children[0].inc()
-        children[1].observe(record.seconds)
+        tool = record.tool
+        key = (tool, record.outcome, record.era)
+        self._calls[key] = self._calls.get(key, 0) + 1
+        timings = self._duration.get(tool)
+        if timings is None:
+            timings, self._backend[tool] = _Timings(), _Timings()
+            self._duration[tool] = timings
+        timings.observe(record.seconds)
         line: dict[str, object] = {
             "event": "call",
             "request_id": record.ids.request_id,
             "trace_id": record.ids.trace_id,
-            "tool": record.tool,
+            "tool": tool,
             "era": record.era,
             "outcome": record.outcome,
             "status": record.status,
@@ -105,19 +107,44 @@ class Telemetry:
             "bytes_out": record.bytes_out,
         }
         if record.backend_status:
-            children[2].observe(record.backend_seconds)
+            self._backend[tool].observe(record.backend_seconds)
             line["backend_status"] = record.backend_status
         if record.error:
             line["error"] = record.error
         self.writer.line(line)
 
-    def forget_tools(self) -> None:
-        """Drop the cached children after the tools changed; the counts themselves stay."""
-        self._children.clear()
+    def collect(self) -> Iterator[Metric]:
+        """Every family, for prometheus_client to write down."""
+        calls = CounterMetricFamily("modelservice_calls", "Tool calls by outcome.", labels=("tool", "outcome", "era"))
+        for key, count in list(self._calls.items()):
+            calls.add_metric(key, count)
+        yield calls
+        rejections = CounterMetricFamily(
+            "modelservice_rejections", "Requests refused before they became a call.", labels=("reason",)
+        )
+        for reason, count in list(self._rejections.items()):
+            rejections.add_metric((reason,), count)
+        yield rejections
+        duration = HistogramMetricFamily(
+            "mcp_server_operation_duration_seconds",
+            "Time from a call's last byte to its answer.",
+            labels=("mcp_method_name", "gen_ai_tool_name"),
+        )
+        for tool, timings in list(self._duration.items()):
+            duration.add_metric(("tools/call", tool), timings.cumulative(), timings.total)
+        yield duration
+        backend = HistogramMetricFamily(
+            "modelservice_backend_duration_seconds", "Time that the model server took.", labels=("tool",)
+        )
+        for tool, timings in list(self._backend.items()):
+            backend.add_metric((tool,), timings.cumulative(), timings.total)
+        yield backend
+        for name, description, read in self._gauges:
+            yield GaugeMetricFamily(name, description, value=read())
 
     def render(self) -> bytes:
         """The metrics as Prometheus reads them. Takes milliseconds with many tools: not for the loop."""
-        return generate_latest(self.registry)
+        return generate_latest(self)
 
 
 class LogBridge(logging.Handler):

@@ -13,7 +13,7 @@ import select
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final, cast
+from typing import Final, NamedTuple, cast
 
 import httptools
 
@@ -37,8 +37,7 @@ OnHead = Callable[[int, dict[str, str]], Callable[[bytes], None] | None]
 """Called when status and headers are in; a returned function takes the body in pieces instead of it being kept."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Reply:
+class Reply(NamedTuple):
     """A whole answer. `body` is empty where its pieces went to a function."""
 
     status: int
@@ -76,11 +75,16 @@ class _Connection(asyncio.Protocol):
         self._parser: httptools.HttpResponseParser | None = None
         self.reusable = True
         self.idle_since = 0.0
-        self.fd = -1
+        self._poller = select.poll()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)  # uvloop's is one by behaviour, not by class
-        self.fd = transport.get_extra_info("socket").fileno()
+        fd: int = transport.get_extra_info("socket").fileno()
+        self._poller.register(fd, select.POLLIN | select.POLLHUP | select.POLLERR)
+
+    def is_silent(self) -> bool:
+        """Whether the kernel holds nothing for us: neither the connection's end nor bytes that nobody asked for."""
+        return not self._poller.poll(0)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.reusable = False
@@ -289,7 +293,7 @@ class Pool:
         now = asyncio.get_running_loop().time()
         while self._idle:
             connection = self._idle.pop()
-            if connection.reusable and now - connection.idle_since < MAX_IDLE and not _is_readable(connection.fd):
+            if connection.reusable and now - connection.idle_since < MAX_IDLE and connection.is_silent():
                 return connection, True
             self._discard(connection)
         while len(self._open) >= self._max:
@@ -351,13 +355,6 @@ def _encode(request: HttpRequest, address: str) -> bytes:
         head.append(b"content-length: %d\r\n" % len(request.body))
     head += [b"\r\n", request.body]
     return b"".join(head)
-
-
-def _is_readable(fd: int) -> bool:
-    """Whether the kernel holds something for us on an idle connection: its end, or bytes that nobody asked for."""
-    poller = select.poll()
-    poller.register(fd, select.POLLIN | select.POLLHUP | select.POLLERR)
-    return bool(poller.poll(0))
 
 
 def _too_large(limit: int) -> BackendAnswerTooLargeError:

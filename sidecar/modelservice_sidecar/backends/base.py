@@ -6,7 +6,7 @@ implement it, the pipeline and discovery use it.
 
 from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from modelservice_api.adapter_config import BackendType
 from modelservice_sidecar.core.catalogue import ToolSpec
@@ -31,8 +31,7 @@ class Progress:
     message: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """A model server's answer in MCP's terms.
 
     `content` is a list of content blocks. `structured` is the JSON value for `structuredContent` and is absent where

@@ -9,14 +9,13 @@ import base64
 import binascii
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote, quote_plus
 
 import orjson
 
 from modelservice_sidecar.core.errors import InvalidArgumentsError
-from modelservice_sidecar.core.openapi import Body, Operation, Parameter
+from modelservice_sidecar.core.openapi import Body, Operation, Parameter, encode_path
 
 RawHeaders = list[tuple[bytes, bytes]]
 
@@ -24,8 +23,7 @@ _NOT_IN_HEADERS: Final = re.compile(r"[^\t\x20-\x7e]")
 _LIST_SEPARATOR: Final = {"form": ",", "simple": ",", "spaceDelimited": "%20", "pipeDelimited": "|"}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class HttpRequest:
+class HttpRequest(NamedTuple):
     """What goes to the model server. `target` is the path with its query; framing headers are the pool's business."""
 
     method: str
@@ -41,7 +39,7 @@ def build(operation: Operation, arguments: dict[str, Any], boundary: str) -> Htt
         InvalidArgumentsError: a value cannot be sent where the operation wants it; the text names its path.
     """
     headers: RawHeaders = [(b"accept", operation.accept.encode())]
-    target = quote(operation.path, safe="/-._~!$&'()*+,;=:@%")
+    target = operation.target
     if not operation.parameters:
         body = _body(operation.body, arguments, arguments, headers, boundary)
         return HttpRequest(method=operation.method, target=target, headers=headers, body=body)
@@ -67,7 +65,7 @@ def build(operation: Operation, arguments: dict[str, Any], boundary: str) -> Htt
             headers.append((parameter.name.lower().encode("ascii", "ignore"), line.encode("ascii")))
     if cookies:
         headers.append((b"cookie", "; ".join(cookies).encode("ascii")))
-    target = quote(path, safe="/-._~!$&'()*+,;=:@%")
+    target = encode_path(path)
     if query:
         target += "?" + "&".join(query)
     body = _body(operation.body, rest, arguments, headers, boundary)

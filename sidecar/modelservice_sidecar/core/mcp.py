@@ -17,9 +17,10 @@ The order, for a body that is one JSON object:
 import base64
 import binascii
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from modelservice_sidecar.core import revisions
 
@@ -58,8 +59,7 @@ _ROUTING_HEADERS: Final = frozenset({"mcp-protocol-version", "mcp-method", "mcp-
 _SENTINEL: Final = re.compile(r"=\?base64\?(?P<payload>.*)\?=")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Headers:
+class Headers(NamedTuple):
     """Request headers with lower-case names and trimmed values; the first of a repeated header counts."""
 
     values: Mapping[str, str]
@@ -69,8 +69,7 @@ class Headers:
         return self.values.get(name)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Route:
+class Route(NamedTuple):
     """A request that may be handled. `revision` is one of `revisions.ALL`."""
 
     id: MessageId
@@ -103,15 +102,12 @@ Verdict = Route | Notification | Rejection
 
 def read_headers(raw: Iterable[tuple[bytes, bytes]]) -> Headers:
     """Headers from ASGI's pairs. Values are trimmed here: httptools leaves trailing blanks in place."""
-    values: dict[str, str] = {}
+    pairs = list(raw)
+    values = {str(name, "latin-1"): str(value, "latin-1").strip(" \t") for name, value in reversed(pairs)}
     repeated: str | None = None
-    for raw_name, raw_value in raw:
-        name = raw_name.decode("latin-1")
-        if name in values:
-            if name in _ROUTING_HEADERS and repeated is None:
-                repeated = name
-            continue
-        values[name] = raw_value.decode("latin-1").strip(" \t")
+    if len(values) != len(pairs):
+        names = Counter(name.decode("latin-1") for name, _ in pairs)
+        repeated = next((name for name in names if names[name] > 1 and name in _ROUTING_HEADERS), None)
     return Headers(values=values, repeated_routing=repeated)
 
 

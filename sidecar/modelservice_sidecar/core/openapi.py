@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any, Final, Literal
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from modelservice_api.adapter_config import OpenAPIConfig
 from modelservice_sidecar.core import catalogue, text
@@ -95,10 +95,12 @@ class Body:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Operation:
-    """How to call one operation. `path` still holds its templates; `wrap` puts every JSON answer under `result`."""
+    """How to call one operation. `path` still holds its templates, `target` is the same encoded for the wire; `wrap` puts
+    every JSON answer under `result`."""
 
     method: str
     path: str
+    target: str
     parameters: tuple[Parameter, ...] = ()
     body: Body | None = None
     wrap: bool = False
@@ -251,7 +253,14 @@ def _tool(document: Mapping[str, Any], entry: _Found, name: str, notes: list[str
         input_schema=_root(arguments, converter.definitions()),
         output_schema=output_schema,
         annotations=_annotations(entry.method),
-        binding=Operation(method=entry.method.upper(), path=entry.path, parameters=parameters, body=body, wrap=wrap),
+        binding=Operation(
+            method=entry.method.upper(),
+            path=entry.path,
+            target=encode_path(entry.path),
+            parameters=parameters,
+            body=body,
+            wrap=wrap,
+        ),
     )
 
 
@@ -494,6 +503,11 @@ def _output(document: Mapping[str, Any], entry: _Found) -> tuple[Schema | None, 
     except SchemaError:
         return None, False  # an answer needs no schema; the tool is still worth publishing
     return ({**root, "$defs": definitions} if definitions else root), target is None
+
+
+def encode_path(path: str) -> str:
+    """A path for the request line; what is encoded already stays."""
+    return quote(path, safe="/-._~!$&'()*+,;=:@%")
 
 
 def _argument_name(name: str) -> str:

@@ -6,19 +6,19 @@ because a broken tracing header must not cost a call. New ids come in as an argu
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._~:/+=@-]{1,128}")
 _TRACEPARENT: Final = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?", re.IGNORECASE)
+_LENGTHS: Final = frozenset(map(len, ("request_id", "modelservice.dev/requestid", "traceparent", "tracestate")))
+"""Most keys of `_meta` are others: they are passed over without being folded."""
 _TRACESTATE: Final = re.compile(r"[\x20-\x7e]{1,512}")
 
 NewHex = Callable[[int], str]
 """Called with a number of bytes; returns that many random bytes as lower-case hex."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Ids:
+class Ids(NamedTuple):
     """The ids of one call. `span_id` is ours; `flags` and `state` are handed on as they came."""
 
     request_id: str
@@ -33,8 +33,7 @@ class Ids:
         return f"00-{self.trace_id}-{self.span_id}-{self.flags}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Wanted:
+class Wanted(NamedTuple):
     """Ids as the caller sent them, unchecked."""
 
     request_id: object = None
@@ -46,7 +45,9 @@ def wanted_in_meta(meta: Mapping[str, Any] | None) -> Wanted:
     """The ids in a JSON-RPC `_meta` object, keys in any letter case."""
     if not meta:
         return _NOTHING
-    folded = {key.lower(): value for key, value in meta.items()} if len(meta) <= 64 else meta
+    folded = {key.lower(): value for key, value in meta.items() if len(key) in _LENGTHS}
+    if not folded:
+        return _NOTHING
     return Wanted(
         request_id=folded.get("request_id") or folded.get("modelservice.dev/requestid"),
         traceparent=folded.get("traceparent"),
@@ -72,15 +73,16 @@ def parse_traceparent(value: object) -> tuple[str, str] | None:
 
 def choose(headers: Wanted, meta: Wanted, new_hex: NewHex) -> Ids:
     """The call's ids: request id from the header, else `_meta`; trace from `_meta` (MCP's place), else the header."""
-    request_id = _valid_request_id(headers.request_id) or _valid_request_id(meta.request_id) or new_hex(16)
+    fresh = new_hex(40)  # all at once: each asking is a system call
+    request_id = _valid_request_id(headers.request_id) or _valid_request_id(meta.request_id) or fresh[:32]
     for source in (meta, headers):
         parsed = parse_traceparent(source.traceparent)
         if parsed is not None:
             trace_id, flags = parsed
             state = source.tracestate
             kept = state if isinstance(state, str) and _TRACESTATE.fullmatch(state) else ""
-            return Ids(request_id=request_id, trace_id=trace_id, span_id=new_hex(8), flags=flags, state=kept)
-    return Ids(request_id=request_id, trace_id=new_hex(16), span_id=new_hex(8))
+            return Ids(request_id=request_id, trace_id=trace_id, span_id=fresh[64:], flags=flags, state=kept)
+    return Ids(request_id=request_id, trace_id=fresh[32:64], span_id=fresh[64:])
 
 
 def _valid_request_id(value: object) -> str | None:

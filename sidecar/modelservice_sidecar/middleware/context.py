@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from modelservice_sidecar import inbound as requests
 from modelservice_sidecar.core import mcp, trace
-from modelservice_sidecar.inbound import ASGIApp, Inbound, Message, Receive, Scope, Send
+from modelservice_sidecar.inbound import ASGIApp, Inbound, Receive, Scope, Send
 from modelservice_sidecar.log import LineWriter
 
 
@@ -37,18 +37,11 @@ class Context:
         ids = trace.choose(wanted, trace.Wanted(), new_hex)
         inbound = Inbound(headers=headers, ids=ids, wanted=wanted, received=self._monotonic())
         scope[requests.KEY] = inbound
-        started = False
-
-        async def watched(message: Message) -> None:
-            nonlocal started
-            started = True
-            await send(message)
-
         try:
-            await self._app(scope, receive, watched)
+            await self._app(scope, receive, send)
         except Exception:
             self._writer.event("fault", request_id=inbound.ids.request_id, error=traceback.format_exc()[-8000:])
-            if started:
+            if inbound.started:
                 raise
             message = f"Internal error; the adapter's log has the detail under request id {inbound.ids.request_id}"
             await requests.refuse(inbound, send, 500, message, code=mcp.INTERNAL_ERROR)
