@@ -1,0 +1,44 @@
+-- Sends one prepared POST again and again and looks at every answer; prints one line that wrk.py reads.
+--
+-- Arguments after `--`: what every right answer holds, the file with the body, then headers as "Name: value".
+
+local threads = {}
+
+function setup(thread)
+   table.insert(threads, thread)
+end
+
+function init(arguments)
+   marker = arguments[1]
+   local file = assert(io.open(arguments[2], "rb"))
+   local body = file:read("*a")
+   file:close()
+   local headers = {}
+   for index = 3, #arguments do
+      local name, value = arguments[index]:match("^([^:]+): (.*)$")
+      headers[name] = value
+   end
+   message = wrk.format("POST", nil, headers, body)
+   wrong = 0
+end
+
+function request()
+   return message
+end
+
+function response(status, _, body)
+   if status ~= 200 or not body:find(marker, 1, true) or body:find('"isError":%s*true') then
+      wrong = wrong + 1
+   end
+end
+
+function done(summary, latency)
+   local wrong_answers = 0
+   for _, thread in ipairs(threads) do
+      wrong_answers = wrong_answers + thread:get("wrong")
+   end
+   local errors = summary.errors
+   io.write(string.format("MEASURED %d %d %d %d %d %d\n", summary.requests, summary.duration,
+      latency:percentile(50.0), latency:percentile(99.0), wrong_answers,
+      errors.connect + errors.read + errors.write + errors.timeout))
+end
