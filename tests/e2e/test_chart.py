@@ -82,11 +82,8 @@ def site(cluster: ClusterAccess) -> Iterator[Site]:
         cluster.kubectl("create", "namespace", name)
         cluster.kubectl("label", "namespace", name, "pod-security.kubernetes.io/enforce=restricted")
     yield site
-    # No operator may be left to do it: a finalizer would keep the namespace.
-    if cluster.kubectl("get", "crd", CRD, "--ignore-not-found"):
-        for found in site.users.find_all("modelservices"):
-            release = '{"metadata":{"finalizers":null}}'
-            site.users.kubectl("patch", "modelservice", found["metadata"]["name"], "--type=merge", "--patch", release)
+    # After a failure too: uninstalling takes the finalizers off, which would keep the user's namespace for ever.
+    cluster.helm("uninstall", "chart-test", "--namespace", site.operators, "--ignore-not-found", "--wait")
     cluster.kubectl("delete", "namespace", site.operators, site.users.name, "--wait=false")
 
 
