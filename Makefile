@@ -6,7 +6,6 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 
 VERSION := $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' pyproject.toml)

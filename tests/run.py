@@ -65,7 +65,11 @@ def run_suite(name: str) -> Counts:
 
 def run_lint() -> Counts:
     """The linters; a finding counts as one failure, no finding as nothing."""
-    return Counts(failed=1 if subprocess.run(["make", "lint"], cwd=REPOSITORY, check=False).returncode else 0)
+    return Counts(
+        failed=1
+        if subprocess.run(["make", "--no-print-directory", "lint"], cwd=REPOSITORY, check=False).returncode
+        else 0
+    )
 
 
 def run_end_to_end() -> Counts:
@@ -73,7 +77,7 @@ def run_end_to_end() -> Counts:
     name = os.environ.get("MODELSERVICE_CLUSTER_NAME", "modelservice-test")
     stays = os.environ.get("KEEP_CLUSTER") == "1" or f"cluster {name}: up" in run_localcluster("status")
     try:
-        if subprocess.run(["make", "images"], cwd=REPOSITORY, check=False).returncode:
+        if subprocess.run(["make", "--no-print-directory", "images"], cwd=REPOSITORY, check=False).returncode:
             return Counts(failed=1)
         return run_suite("e2e")
     finally:

@@ -150,7 +150,7 @@ def bring_up_cluster() -> Cluster:
 
 def build_and_load_images() -> None:
     """The three images by `docker build`, then into the cluster's node; both skip what is there already."""
-    if subprocess.run(["make", "--silent", "images"], cwd=REPOSITORY, check=False).returncode:
+    if subprocess.run(["make", "--silent", "--no-print-directory", "images"], cwd=REPOSITORY, check=False).returncode:
         raise DemoError("The images could not be built; what stands in the way is said above.")
     if subprocess.run(localcluster("load", *IMAGES), env=own_environment(), check=False).returncode:
         raise DemoError("The images could not be loaded into the cluster; what stands in the way is said above.")

@@ -92,7 +92,8 @@ def test_every_make_command_in_a_document_exists() -> None:
 
 
 def test_every_make_command_says_in_help_what_it_does() -> None:
-    shown = subprocess.run(["make", "help"], cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
+    command = ["make", "--no-print-directory", "help"]
+    shown = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
     assert {line.split()[0] for line in shown.splitlines() if len(line.split()) > 1} == make_targets() - {"wheels"}
 
 
