@@ -50,6 +50,38 @@ _VERSIONS: Final = frozenset({"1.1", "1.0"})
 """HTTP/1.0 stays: nginx speaks it to its upstreams by default."""
 
 
+class _HeadWithBody:
+    """A transport for one answer that holds back its head until the body's first piece: one segment, one wake-up at the
+    client, one system call. uvicorn writes them apart."""
+
+    __slots__ = ("_head", "_transport")
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._head: bytes | None = None
+
+    def write(self, data: bytes) -> None:
+        if self._head is None:
+            if data.startswith(b"HTTP/1.1 100 "):
+                self._transport.write(data)
+            else:
+                self._head = data
+        elif self._head:
+            self._transport.writelines((self._head, data))  # joined by the kernel, not by a copy
+            self._head = b""
+        else:
+            self._transport.write(data)
+
+    def close(self) -> None:
+        if self._head:
+            self._transport.write(self._head)
+            self._head = b""
+        self._transport.close()
+
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
+
+
 class _RefusedError(Exception):
     """Raised inside a parser callback to stop the parser."""
 
@@ -144,6 +176,8 @@ class LimitedProtocol(HttpToolsProtocol):
         self._since = self.loop.time()
         self._raw = 0
         super().on_headers_complete()
+        if self.scope["method"] != "HEAD":  # whose answer has no body to wait for
+            self.cycle.transport = cast("asyncio.Transport", _HeadWithBody(self.transport))
         if self._leaving:
             self.cycle.keep_alive = False
         if self.parser.should_upgrade():

@@ -6,19 +6,10 @@ one. Labels take only published tool names and words from closed sets, so no cal
 
 import logging
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final
-
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-)
-from prometheus_client.exposition import generate_latest
-from prometheus_client.registry import Collector
 
 from modelservice_sidecar.core.trace import Ids
 from modelservice_sidecar.log import LineWriter
@@ -44,7 +35,7 @@ class CallRecord:
     error: str = ""
 
 
-class _Timings:
+class Timings:
     """A histogram that costs a call one bisection: prometheus_client's takes a lock for every bucket."""
 
     __slots__ = ("counts", "total")
@@ -63,35 +54,35 @@ class _Timings:
         return list(zip(bounds, accumulate(map(float, self.counts)), strict=True))
 
 
-class Telemetry(Collector):
+class Telemetry:
     """The adapter's metrics. Written by the loop alone and read by the rendering thread, so nothing is locked: a scrape may
     see a call in one family and not yet in the other."""
 
     def __init__(self, *, writer: LineWriter) -> None:
         self.writer = writer
-        self._calls: dict[tuple[str, str, str], int] = {}
-        self._rejections: dict[str, int] = {}
-        self._duration: dict[str, _Timings] = {}
-        self._backend: dict[str, _Timings] = {}
-        self._gauges: list[tuple[str, str, Callable[[], float]]] = []
+        self.calls: dict[tuple[str, str, str], int] = {}
+        self.rejections: dict[str, int] = {}
+        self.duration: dict[str, Timings] = {}
+        self.backend: dict[str, Timings] = {}
+        self.gauges: list[tuple[str, str, Callable[[], float]]] = []
 
     def gauge(self, name: str, description: str, read: Callable[[], float]) -> None:
         """A gauge that is read when it is scraped."""
-        self._gauges.append((name, description, read))
+        self.gauges.append((name, description, read))
 
     def rejected(self, reason: str) -> None:
         """Count a refused request; `reason` is a word from the code, never from a request."""
-        self._rejections[reason] = self._rejections.get(reason, 0) + 1
+        self.rejections[reason] = self.rejections.get(reason, 0) + 1
 
     def call(self, record: CallRecord) -> None:
         """Count a finished call and write its line."""
         tool = record.tool
         key = (tool, record.outcome, record.era)
-        self._calls[key] = self._calls.get(key, 0) + 1
-        timings = self._duration.get(tool)
+        self.calls[key] = self.calls.get(key, 0) + 1
+        timings = self.duration.get(tool)
         if timings is None:
-            timings, self._backend[tool] = _Timings(), _Timings()
-            self._duration[tool] = timings
+            timings, self.backend[tool] = Timings(), Timings()
+            self.duration[tool] = timings
         timings.observe(record.seconds)
         line: dict[str, object] = {
             "event": "call",
@@ -107,44 +98,17 @@ class Telemetry(Collector):
             "bytes_out": record.bytes_out,
         }
         if record.backend_status:
-            self._backend[tool].observe(record.backend_seconds)
+            self.backend[tool].observe(record.backend_seconds)
             line["backend_status"] = record.backend_status
         if record.error:
             line["error"] = record.error
         self.writer.line(line)
 
-    def collect(self) -> Iterator[Metric]:
-        """Every family, for prometheus_client to write down."""
-        calls = CounterMetricFamily("modelservice_calls", "Tool calls by outcome.", labels=("tool", "outcome", "era"))
-        for key, count in list(self._calls.items()):
-            calls.add_metric(key, count)
-        yield calls
-        rejections = CounterMetricFamily(
-            "modelservice_rejections", "Requests refused before they became a call.", labels=("reason",)
-        )
-        for reason, count in list(self._rejections.items()):
-            rejections.add_metric((reason,), count)
-        yield rejections
-        duration = HistogramMetricFamily(
-            "mcp_server_operation_duration_seconds",
-            "Time from a call's last byte to its answer.",
-            labels=("mcp_method_name", "gen_ai_tool_name"),
-        )
-        for tool, timings in list(self._duration.items()):
-            duration.add_metric(("tools/call", tool), timings.cumulative(), timings.total)
-        yield duration
-        backend = HistogramMetricFamily(
-            "modelservice_backend_duration_seconds", "Time that the model server took.", labels=("tool",)
-        )
-        for tool, timings in list(self._backend.items()):
-            backend.add_metric((tool,), timings.cumulative(), timings.total)
-        yield backend
-        for name, description, read in self._gauges:
-            yield GaugeMetricFamily(name, description, value=read())
-
     def render(self) -> bytes:
         """The metrics as Prometheus reads them. Takes milliseconds with many tools: not for the loop."""
-        return generate_latest(self)
+        from modelservice_sidecar import exposition  # two megabytes that nobody pays who is not scraped
+
+        return exposition.render(self)
 
 
 class LogBridge(logging.Handler):
