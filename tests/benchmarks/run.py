@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 from pathlib import Path
 
@@ -53,4 +54,6 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
+    # Ended by a signal, too, it takes its processes and temporary folders with it.
+    signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
     sys.exit(main(sys.argv[1:]))

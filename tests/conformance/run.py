@@ -11,6 +11,8 @@ from __future__ import annotations
 import json
 import os
 import select
+import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -116,7 +118,9 @@ def adapter() -> Iterator[str]:
 @contextmanager
 def started(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
     """A process for the time of the block. Its output stays in the pipe; both are too quiet to fill it."""
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, cwd=REPOSITORY)
+    # Where util-linux has it: the kernel ends the process when we end, even by SIGKILL.
+    guard = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
+    process = subprocess.Popen([*guard, *command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, cwd=REPOSITORY)
     try:
         yield process
     finally:
@@ -144,4 +148,5 @@ def lines(process: subprocess.Popen[bytes]) -> Iterator[str]:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
     sys.exit(main(sys.argv[1:]))
