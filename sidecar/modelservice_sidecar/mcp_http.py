@@ -13,6 +13,7 @@ from typing import Any, Final
 import orjson
 
 from modelservice_sidecar import inbound as requests
+from modelservice_sidecar import json_body
 from modelservice_sidecar.backends.base import Answer, Progress
 from modelservice_sidecar.calls import LIST_WAIT, Calls, Snapshot
 from modelservice_sidecar.core import catalogue, errors, mcp, revisions, trace
@@ -84,8 +85,8 @@ class McpEndpoint:
 
     def _classify(self, inbound: Inbound) -> mcp.Verdict:
         try:
-            body = orjson.loads(inbound.body)
-        except orjson.JSONDecodeError:
+            body = json_body.load(inbound.body)
+        except json_body.BadJsonError:
             return mcp.parse_error()
         verdict = mcp.classify(inbound.headers, body)
         if isinstance(verdict, Route):

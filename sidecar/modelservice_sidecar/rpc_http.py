@@ -11,7 +11,7 @@ from typing import Any, Final
 import orjson
 
 from modelservice_sidecar import inbound as requests
-from modelservice_sidecar import peers
+from modelservice_sidecar import json_body, peers
 from modelservice_sidecar.backends.base import Answer
 from modelservice_sidecar.calls import LIST_WAIT, Calls, Snapshot
 from modelservice_sidecar.core import errors, mcp, rpc, trace
@@ -52,8 +52,8 @@ class RpcEndpoint:
 
     async def _answered(self, inbound: Inbound) -> tuple[int, bytes]:
         try:
-            body = orjson.loads(inbound.body)
-        except orjson.JSONDecodeError:
+            body = json_body.load(inbound.body)
+        except json_body.BadJsonError:
             self._telemetry.rejected("parse")
             message = mcp.parse_error().message
             return 400, _worded(inbound.ids, None, error={"code": mcp.PARSE_ERROR, "message": message})

@@ -140,7 +140,9 @@ def classify(headers: Headers, body: object) -> Verdict:
 
 def parse_error() -> Rejection:
     """The answer to a body that is not JSON (RFC 8259: NaN and Infinity are not)."""
-    return Rejection(code=PARSE_ERROR, message="Parse error: the body is not valid JSON in UTF-8", status=400)
+    return Rejection(
+        code=PARSE_ERROR, message="Parse error: the body is not valid JSON in UTF-8, or nested too much", status=400
+    )
 
 
 def decode_header_value(value: str | None) -> str | None:

@@ -238,8 +238,15 @@ def test_a_host_that_is_not_listed_is_misdirected_once_there_is_a_list() -> None
 
 @pytest.mark.parametrize(
     "body",
-    [b"[" * 100_000, b'{"a":' * 2000 + b"1" + b"}" * 2000, b'{"id": NaN}', b'{"id": "\\ud800"}', b"\xff\xfe{\x00}\x00"],
-    ids=["deep lists", "deep objects", "NaN", "lone surrogate", "utf-16"],
+    [
+        b"[" * 100_000,
+        b'{"a":' * 2000 + b"1" + b"}" * 2000,
+        b'{"id": NaN}',
+        b'{"id": "\\ud800"}',
+        b"\xff\xfe{\x00}\x00",
+        b"[" + b"[]," * 300_000 + b"[]]",
+    ],
+    ids=["deep lists", "deep objects", "NaN", "lone surrogate", "utf-16", "many lists"],
 )
 def test_what_is_not_json_in_utf_8_is_a_parse_error(body: bytes) -> None:
     async def test() -> None:
