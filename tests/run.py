@@ -72,6 +72,20 @@ def run_lint() -> Counts:
     )
 
 
+def prepare(names: list[str]) -> None:
+    """Makes what takes long before any test's time limit runs: on a new machine that is Kubernetes itself."""
+    if "e2e" in names:
+        run_localcluster("prepare")
+    elif {"contract", "integration"} & set(names):
+        code = (
+            "from localcluster import programs, settings as s; p = programs.Programs(folders=s.read_folders()); "
+            "p.kube(); p.tool(programs.HELM)"
+        )
+        subprocess.run(
+            [sys.executable, "-c", code], cwd=REPOSITORY, env={**os.environ, "PYTHONPATH": "tests/cluster"}, check=False
+        )
+
+
 def run_end_to_end() -> Counts:
     """The suite that needs images and a cluster. What it started, it takes down; what was up before stays."""
     name = os.environ.get("MODELSERVICE_CLUSTER_NAME", "modelservice-test")
@@ -113,6 +127,8 @@ def main(names: list[str]) -> int:
         return 2
     RESULTS.mkdir(parents=True, exist_ok=True)
     total = Counts()
+    with announced("programs that tests need"):
+        prepare(names)
     for name in names:
         with announced(name):
             total += runners[name]()

@@ -67,9 +67,17 @@ def build_crd() -> dict[str, Any]:
     }
 
 
+class _PlainDumper(yaml.SafeDumper):
+    """Writes equal parts out each time: readers of a CRD do not expect YAML anchors."""
+
+    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - the base class's signature
+        """Never an alias."""
+        return True
+
+
 def render() -> str:
     """The CRD file's text."""
-    return _HEADER + yaml.safe_dump(build_crd(), sort_keys=False, width=120)
+    return _HEADER + yaml.dump(build_crd(), Dumper=_PlainDumper, sort_keys=False, width=120)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -1,4 +1,4 @@
-"""`python -m modelservice_operator`: reads the settings, wires the parts, runs kopf until told to stop.
+"""`python -m modelservice_operator`: reads the settings, wires the parts, runs until told to stop.
 
 Owns the process: its start, its exit codes and its orderly end. With `let-go` it runs no operator but makes every
 ModelService deletable without one, as the chart does when it is uninstalled.
@@ -12,12 +12,9 @@ import logging
 import signal
 import sys
 from datetime import UTC, datetime
-from typing import Any
 
-import kopf
-
+from modelservice_operator import health, telemetry
 from modelservice_operator import settings as settings_module
-from modelservice_operator import telemetry
 from modelservice_operator.adapters import HttpAdapters
 from modelservice_operator.gather import Sources
 from modelservice_operator.handlers import Operator
@@ -25,8 +22,12 @@ from modelservice_operator.kube_api import ALL_NAMESPACES, MODEL_SERVICES, Clust
 from modelservice_operator.kube_errors import KubeError
 from modelservice_operator.reconcile import let_go
 from modelservice_operator.settings import Settings
+from modelservice_operator.watching import Watcher
 
 log = logging.getLogger("modelservice_operator")
+
+STOP_SECONDS = 10.0
+"""How long all watchers together may take to end. They write nothing, so whoever is late is left behind."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -74,50 +75,32 @@ def connect(settings: Settings) -> Sources:
 
 async def run(settings: Settings) -> None:
     """Watches and works until SIGTERM or SIGINT; passes in progress are finished."""
-    operator = Operator(settings=settings, sources=connect(settings))
-    registry = kopf.OperatorRegistry()
-    kopf.on.login(registry=registry)(log_in)
-    operator.register(registry)
-    stop = asyncio.Event()
     loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    workers = [asyncio.create_task(operator.work()) for _ in range(settings.workers)]
+    operator = Operator(settings=settings, sources=connect(settings), loop=loop)
+    scopes: tuple[str | None, ...] = settings.namespaces or (None,)
+    watchers = [Watcher(scope, operator.register) for scope in scopes]
+    tasks = [asyncio.create_task(operator.work()) for _ in range(settings.workers)]
     sweeper = asyncio.create_task(operator.sweep())
-    log.info("Starting", extra={"fields": {"namespaces": settings.namespaces, "clusterWide": settings.cluster_wide}})
-    try:
-        await kopf.operator(
-            registry=registry,
-            settings=kopf_settings(),
-            standalone=True,
-            clusterwide=settings.cluster_wide,
-            namespaces=settings.namespaces,
-            liveness_endpoint=f"http://0.0.0.0:{settings.health_port}/healthz",
-            stop_flag=stop,
-        )
-    finally:
-        operator.queue.close()
-        sweeper.cancel()
-        await asyncio.gather(*workers)
-        log.info("Stopped")
-
-
-def log_in(**kwargs: Any) -> Any:
-    """kopf's credentials, from where `ClusterApi.connect` takes ours: the pod's service account, else kubeconfig."""
-    return kopf.login_with_service_account(**kwargs) or kopf.login_with_kubeconfig(**kwargs)
-
-
-def kopf_settings() -> kopf.OperatorSettings:
-    """kopf as a watcher: no scanning of the cluster, no events from log lines, streams that notice their own death."""
-    settings = kopf.OperatorSettings()
-    settings.scanning.disabled = True
-    settings.posting.enabled = False
-    settings.watching.server_timeout = 290
-    settings.watching.client_timeout = 300
-    settings.watching.connect_timeout = 10
-    settings.networking.request_timeout = 30
-    settings.queueing.worker_limit = 32
-    return settings
+    health_server = await health.serve(
+        settings.health_port,
+        lambda: all(watcher.is_alive for watcher in watchers) and not any(task.done() for task in (*tasks, sweeper)),
+    )
+    for watcher in watchers:
+        watcher.start()
+    log.info("Started", extra={"fields": {"namespaces": settings.namespaces, "clusterWide": settings.cluster_wide}})
+    await stop.wait()
+    for watcher in watchers:
+        watcher.stop()
+    operator.queue.close()
+    sweeper.cancel()
+    await asyncio.gather(*tasks)
+    await health_server.cleanup()
+    for watcher in watchers:
+        await asyncio.to_thread(watcher.join, STOP_SECONDS / len(watchers))
+    log.info("Stopped")
 
 
 if __name__ == "__main__":

@@ -1,14 +1,16 @@
-"""Events → names to look at. kopf watches, the work queue schedules, `reconcile` does the rest.
+"""Events → names to look at. `watching` brings events, the work queue schedules, `reconcile` does the rest.
 
-Owns what is watched and which ModelService an event concerns. Only `on.event` handlers: they write nothing to the
-objects they watch, so a watched Deployment gains no annotation and no finalizer of kopf's. Our own finalizer is written
-by `apply`, with everything else.
+Owns what is watched and which ModelService an event concerns. Events come from watchers' threads; everything here that has
+state belongs to the one event loop, so handlers only pass on what they were told. Only `on.event` handlers: they write
+nothing to the objects they watch, so a watched Deployment gains no annotation and no finalizer of kopf's. Our own
+finalizer is written by `apply`, with everything else.
 """
 
 import asyncio
 import logging
 import time
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -78,42 +80,54 @@ class Operator:
 
     settings: Settings
     sources: Sources
+    loop: asyncio.AbstractEventLoop
     interest: Interest = field(default_factory=Interest)
     queue: WorkQueue[Key] = field(default_factory=lambda: WorkQueue(time.monotonic))
 
     def register(self, registry: kopf.OperatorRegistry) -> None:
-        """Adds every handler to `registry`."""
-        kopf.on.event(wellknown.GROUP, wellknown.VERSION, wellknown.PLURAL, registry=registry)(self.on_model_service)
+        """Adds every handler to a watcher's registry."""
+        kopf.on.event(wellknown.GROUP, wellknown.VERSION, wellknown.PLURAL, registry=registry)(self._model_service)
         for (api_version, _), plural in workload.ADOPTABLE.items():
             group, version = api_version.split("/")
-            kopf.on.event(group, version, plural, registry=registry)(self.on_workload)
+            kopf.on.event(group, version, plural, registry=registry)(self._workload)
         owned = {wellknown.MANAGED_BY_LABEL: wellknown.MANAGED_BY}
-        kopf.on.event("", "v1", "services", labels=owned, registry=registry)(self.on_owned)
-        kopf.on.event("", "v1", "configmaps", labels=owned, registry=registry)(self.on_owned)
-        kopf.on.event("discovery.k8s.io", "v1", "endpointslices", labels=owned, registry=registry)(self.on_owned)
+        kopf.on.event("", "v1", "services", labels=owned, registry=registry)(self._owned)
+        kopf.on.event("", "v1", "configmaps", labels=owned, registry=registry)(self._owned)
+        kopf.on.event("discovery.k8s.io", "v1", "endpointslices", labels=owned, registry=registry)(self._owned)
 
-    async def on_model_service(self, *, event: Any, body: Any, **_: Any) -> None:
-        """A ModelService appeared, changed or went."""
-        key = (str(body["metadata"]["namespace"]), str(body["metadata"]["name"]))
-        if event["type"] == "DELETED":
+    async def _model_service(self, *, event: Any, **_: Any) -> None:
+        self.loop.call_soon_threadsafe(self.on_model_service, event["type"], event["object"])
+
+    async def _workload(self, *, event: Any, resource: Any, **_: Any) -> None:
+        self.loop.call_soon_threadsafe(self.on_workload, str(resource.kind), event["object"]["metadata"])
+
+    async def _owned(self, *, event: Any, **_: Any) -> None:
+        self.loop.call_soon_threadsafe(self.on_owned, event["object"]["metadata"])
+
+    def on_model_service(self, event_type: str | None, model_service: workload.KubeObject) -> None:
+        """A ModelService appeared, changed or went. The type is None for what was there when watching began."""
+        key = (str(model_service["metadata"]["namespace"]), str(model_service["metadata"]["name"]))
+        if event_type == "DELETED":
             for waiting in self.interest.forget(key) | {key}:
                 self.queue.add(waiting)
             return
-        self.interest.note(body)
-        if self.interest.is_news(body) or event["type"] is None:
+        self.interest.note(model_service)
+        if self.interest.is_news(model_service) or event_type is None:
             self.queue.add(key)
 
-    async def on_workload(self, *, body: Any, namespace: str | None, name: str, **_: Any) -> None:
+    def on_workload(self, kind: str, metadata: Mapping[str, Any]) -> None:
         """A Deployment, StatefulSet or DaemonSet appeared, changed or went."""
-        for key in self.interest.of_workload(namespace or "", str(body["kind"]), name):
+        namespace = str(metadata["namespace"])
+        for key in self.interest.of_workload(namespace, kind, str(metadata["name"])):
             self.queue.add(key)
-        holder = naming.parse_owner(str(body["metadata"].get("annotations", {}).get(wellknown.OWNER_ANNOTATION, "")))
+        holder = naming.parse_owner(str((metadata.get("annotations") or {}).get(wellknown.OWNER_ANNOTATION, "")))
         if holder is not None and holder[0] == namespace and holder[:2] not in self.interest.targets:
             self.queue.add((holder[0], holder[1]))
 
-    async def on_owned(self, *, namespace: str | None, labels: Any, **_: Any) -> None:
+    def on_owned(self, metadata: Mapping[str, Any]) -> None:
         """A Service, ConfigMap or EndpointSlice of ours changed."""
-        key = self.interest.by_label.get((namespace or "", str(labels.get(wellknown.NAME_LABEL))))
+        label = str((metadata.get("labels") or {}).get(wellknown.NAME_LABEL))
+        key = self.interest.by_label.get((str(metadata["namespace"]), label))
         if key is not None:
             self.queue.add(key)
 

@@ -27,11 +27,20 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(line, ensure_ascii=False, default=str)
 
 
+class _KopfCancelNoise(logging.Filter):
+    """Drops one report of asyncio: kopf 1.45.2 asserts inside a callback of a watch that was cancelled
+    (`_cogs/clients/api.py`, `request_cancel_callback`), dozens of times whenever connections are renewed."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return "request_cancel_callback" not in record.getMessage()
+
+
 def configure(level: str) -> None:
     """Sends every record of this process through `JsonFormatter`."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
     logging.basicConfig(level=level, handlers=[handler], force=True)
+    logging.getLogger("asyncio").addFilter(_KopfCancelNoise())
     # kopf and its HTTP client report each watch reconnect; their warnings stay.
     for noisy in ("kopf", "aiohttp", "urllib3", "kubernetes"):
         logging.getLogger(noisy).setLevel(max(logging.getLevelName(level), logging.WARNING))

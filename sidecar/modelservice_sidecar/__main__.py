@@ -33,6 +33,7 @@ def main(arguments: list[str] | None = None) -> int:
         admin_host=options.admin_bind,
         admin_port=options.admin_port,
         drain_seconds=options.drain_seconds,
+        drain_most_seconds=max(options.drain_seconds, options.drain_most_seconds),
     )
     return run(adapter, listen)
 
@@ -79,6 +80,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--bind", default="0.0.0.0", metavar="ADDRESS")  # noqa: S104 - reached through the pod's address
     parser.add_argument("--admin-bind", default="0.0.0.0", metavar="ADDRESS")  # noqa: S104 - the kubelet's probes
     parser.add_argument("--drain-seconds", type=_seconds, default=5.0, metavar="SECONDS")
+    parser.add_argument("--drain-most-seconds", type=_seconds, default=20.0, metavar="SECONDS")
     return parser
 
 

@@ -65,6 +65,8 @@ class Adapter:
     def __init__(self, config: AdapterConfig, clock: Clock, options: Options, writer: LineWriter) -> None:
         self.config = config
         self.draining = False
+        self.last_request = 0.0
+        """When the last request came since draining began, on the loop's clock."""
         self.writer = writer
         self.subscriptions = Subscriptions()
         self.telemetry = Telemetry(writer=writer)
@@ -115,7 +117,9 @@ class Adapter:
             monotonic=clock.monotonic,
         )
         app = Origin(app, config=lambda: self.config.mcp, on_reject=self.telemetry.rejected)  # before a body is read
-        app = Drain(app, draining=lambda: self.draining)  # refusals, too, send their client elsewhere
+        app = Drain(
+            app, draining=lambda: self.draining, on_request=self._note_request
+        )  # refusals, too, send their client elsewhere
         return Context(app, writer=self.writer, monotonic=clock.monotonic)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -194,6 +198,9 @@ class Adapter:
         """Say to everybody that this process is leaving; keep serving."""
         self.draining = True
         self.subscriptions.refuse_new()
+
+    def _note_request(self) -> None:
+        self.last_request = asyncio.get_running_loop().time()
 
     async def reconfigure(self, config: AdapterConfig) -> None:
         """Obey another configuration from the next call on; calls in flight finish on the old one."""

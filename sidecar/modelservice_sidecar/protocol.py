@@ -104,6 +104,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._leaving = False
         self._unparsed = 0
         self._timer: asyncio.TimerHandle | None = None
+        self._due = 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
         super().connection_made(transport)
@@ -111,7 +112,7 @@ class LimitedProtocol(HttpToolsProtocol):
         if len(self.connections) > self.limits.connections:
             self._refuse(503, "Too many connections")
             return
-        self._timer = self.loop.call_later(self.limits.tick, self._tick)
+        self._look_again()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._timer is not None:
@@ -240,6 +241,10 @@ class LimitedProtocol(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         limits, now = self.limits, self.loop.time()
+        late = now - self._due
+        if late > limits.tick:
+            # Our own process stood still: what the peer sent meanwhile is not read yet, so that time is not the peer's.
+            self._since += late
         waited = now - self._since
         if self._stalled_since is not None and now - self._stalled_since > limits.stalled:
             self.transport.abort()
@@ -255,7 +260,11 @@ class LimitedProtocol(HttpToolsProtocol):
             if self._phase is _Phase.BODY and (slow or waited > limits.body):
                 self._refuse(408, "The request's body took too long")
                 return
-        self._timer = self.loop.call_later(limits.tick, self._tick)
+        self._look_again()
+
+    def _look_again(self) -> None:
+        self._due = self.loop.time() + self.limits.tick
+        self._timer = self.loop.call_later(self.limits.tick, self._tick)
 
     def _take_unparsed(self, data: bytes) -> None:
         """The body of a request that asked for an upgrade."""

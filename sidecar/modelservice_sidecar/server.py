@@ -3,7 +3,8 @@
 Owns the order of a graceful end, which is what keeps calls from being lost in a rollout:
 
     SIGTERM   readiness says 503, answers carry `Connection: close`, no new listen stream; calls are served as before
-    + drain   long enough for every node to learn that this pod leaves; a second signal shortens it
+    + drain   at least `drain_seconds`, then for as long as requests still come (`core.draining`), at most
+              `drain_most_seconds`; a second signal shortens it
     stop      no new connections; listen streams get their final frame; calls in flight finish, within their deadline
     exit 0
 """
@@ -18,6 +19,7 @@ from dataclasses import dataclass, field
 
 from modelservice_sidecar import memory
 from modelservice_sidecar.app import Adapter
+from modelservice_sidecar.core.draining import end_of_drain
 from modelservice_sidecar.inbound import ASGIApp
 from modelservice_sidecar.protocol import Limits, limited
 from modelservice_sidecar.telemetry import LogBridge
@@ -42,6 +44,7 @@ class Listen:
     admin_host: str = "0.0.0.0"  # noqa: S104 - so are its probes
     admin_port: int = 8932
     drain_seconds: float = 5.0
+    drain_most_seconds: float = 20.0
     limits: Limits = field(default_factory=Limits)
 
 
@@ -122,9 +125,20 @@ async def serve(adapter: Adapter, listen: Listen, *, on_ready: "asyncio.Event | 
 async def _drain(adapter: Adapter, listen: Listen, mcp: Server, hurry: asyncio.Event) -> None:
     adapter.begin_drain()
     adapter.writer.event("draining", seconds=listen.drain_seconds, in_flight=adapter.calls.in_flight)
-    with suppress(TimeoutError):
-        async with asyncio.timeout(listen.drain_seconds):
-            await hurry.wait()
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    while not hurry.is_set():
+        until = end_of_drain(
+            began=began,
+            last_request=adapter.last_request,
+            least=listen.drain_seconds,
+            most=listen.drain_most_seconds,
+        )
+        if loop.time() >= until:
+            break
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(until):
+                await hurry.wait()
     adapter.subscriptions.close()
     # A call that came last has its whole time; only then is it cut.
     mcp.config.timeout_graceful_shutdown = int(adapter.config.limits.timeout + _FINISH_SPARE) + 1

@@ -11,6 +11,7 @@ from typing import Any
 import mcp
 import pytest
 
+from constant_load import constant_load
 from installation import DOOMED_NAMESPACE, LONG_NAMESPACE, OPERATOR_NAMESPACE, Installation
 from kubectl_access import Namespace
 from mcp_calls import ERAS, MODERN, ZERO, converse, text_of
@@ -297,6 +298,33 @@ def test_a_model_server_that_dies_is_an_error_with_a_sentence_and_serves_again_w
         assert not seen.answers[0].is_error
     statuses = {status["name"]: status for status in namespace.get("pod", pod)["status"]["containerStatuses"]}
     assert statuses[ADAPTER]["restartCount"] == 0
+
+
+@pytest.mark.promise("nothing-lost")
+def test_rolling_restarts_under_constant_load_lose_no_call(namespace: Namespace) -> None:
+    adopt(namespace, digits(replicas=2))
+    with constant_load(namespace, "digits-mcp", 8931, {"pixels": ZERO}, PREDICT) as load:
+        for _ in range(2):
+            namespace.kubectl("rollout", "restart", "deployment/digits")
+            namespace.wait_for_rollout("deployment/digits")
+            leaving = "--field-selector=status.phase=Running"
+            current = max(namespace.find_all("replicasets"), key=lambda found: int(revision_of(found)))
+            template = current["metadata"]["labels"]["pod-template-hash"]
+            namespace.kubectl(
+                "wait",
+                "pods",
+                "-l",
+                f"app.kubernetes.io/name=digits,pod-template-hash!={template}",
+                leaving,
+                "--for=delete",
+                "--timeout=120s",
+            )
+    assert load.lost == 0, load.examples
+    assert load.calls >= 2000
+
+
+def revision_of(replica_set: dict[str, Any]) -> str:
+    return str(replica_set["metadata"]["annotations"]["deployment.kubernetes.io/revision"])
 
 
 @pytest.mark.promise("survives")

@@ -100,6 +100,27 @@ class Namespace:
             process.communicate(timeout=30)
         raise AssertionError(f"{kind} {name} did not become as asked within {seconds} s; last seen: {json.dumps(last)}")
 
+    def wait_for_output(self, pod: str, line: str, seconds: int = 60) -> None:
+        """Follows a pod's log until it says a line."""
+        process = subprocess.Popen(
+            ["timeout", str(seconds), "kubectl", "-n", self.name, "logs", "--follow", pod],
+            env={**os.environ, **self.cluster.environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        try:
+            assert process.stdout is not None
+            said = []
+            for each in process.stdout:
+                said.append(each)
+                if each.strip() == line:
+                    return
+        finally:
+            process.terminate()
+            process.communicate(timeout=30)
+        raise AssertionError(f"pod {pod} did not say {line!r} within {seconds} s, but: {''.join(said)}")
+
     def describe(self, kind: str, name: str) -> str:
         """`kubectl describe`."""
         return self.kubectl("describe", kind, name)

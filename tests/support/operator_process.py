@@ -10,7 +10,6 @@ import os
 import socket
 import subprocess
 import sys
-import tempfile
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -33,8 +32,8 @@ def helm() -> str:
     return str(found or programs.Programs(folders=settings.read_folders()).tool(programs.HELM))
 
 
-def grant_chart_rights(kubeconfig: Path, *values: str) -> Path:
-    """Installs the chart's service account and rules, nothing else; a kubeconfig of that account."""
+def grant_chart_rights(kubeconfig: Path, folder: Path, *values: str) -> Path:
+    """Installs the chart's service account and rules, nothing else; a kubeconfig of that account, in `folder`."""
     chart = REPOSITORY / "helm" / "modelservice"
     rendered = subprocess.run(
         [
@@ -76,8 +75,7 @@ def grant_chart_rights(kubeconfig: Path, *values: str) -> Path:
     config: dict[str, Any] = yaml.safe_load(kubeconfig.read_text(encoding="utf-8"))
     for user in config["users"]:
         user["user"] = {"token": token}
-    # Not in the admin's folder: it may be read-only to others, and it goes with the server.
-    target = Path(tempfile.mkdtemp(prefix="modelservice-operator.")) / "kubeconfig"
+    target = folder / "operator.kubeconfig"
     target.write_text(json.dumps(config), encoding="utf-8")
     target.chmod(0o600)
     return target
@@ -114,6 +112,12 @@ class OperatorProcess:
                 return bool(answer.status == 200)
         except (urllib.error.URLError, OSError):
             return False
+
+    def wait_for_log(self, text: str, seconds: int = 90) -> None:
+        """Follows the log until it says a text."""
+        follow = f"tail -n +1 -F {self._log} | grep -m1 -F '{text}'"
+        found = subprocess.run(["timeout", str(seconds), "bash", "-c", follow], capture_output=True, check=False)
+        assert found.returncode == 0, f"the log does not say {text!r} within {seconds} s: {self.log[-3000:]}"
 
     def kill(self) -> None:
         """SIGKILL: nothing of the process gets to say goodbye."""

@@ -24,7 +24,8 @@ DEFAULT_RESOURCES: Mapping[str, Mapping[str, str]] = {
 """No CPU limit: throttling a proxy shows up as the model's latency (kserve#894)."""
 
 DRAIN_SECONDS = 5
-"""How long a stopping adapter keeps serving while the cluster takes it out of its endpoints."""
+"""How long a stopping adapter serves at least, while the cluster takes it out of its endpoints. It goes on for as long as
+requests still come, up to two thirds of the pod's grace period; the last third is for calls in flight."""
 
 _DEFAULT_GRACE_SECONDS = 30  # Kubernetes' own default for terminationGracePeriodSeconds
 _ROOTLESS_UID = 65532
@@ -109,7 +110,7 @@ def render(
             f"--mcp-port={ports.mcp}",
             f"--admin-port={ports.admin}",
             f"--backend-port={backend.port}",
-            f"--drain-seconds={_drain_seconds(template)}",
+            *_drain_arguments(template),
         ],
         # A CUDA runtime on the node shows GPUs to any container that does not say it wants none (k8s-device-plugin#61).
         "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}],
@@ -186,10 +187,10 @@ def _user_of(others: list[Mapping[str, Any]], port: int) -> str:
     return "the model server"
 
 
-def _drain_seconds(template: Mapping[str, Any]) -> int:
-    """At most a third of the pod's grace period, so that calls in flight still have the other two."""
-    grace = workload.pod_spec(template).get("terminationGracePeriodSeconds")
-    return min(DRAIN_SECONDS, int(_DEFAULT_GRACE_SECONDS if grace is None else grace) // 3)
+def _drain_arguments(template: Mapping[str, Any]) -> list[str]:
+    given = workload.pod_spec(template).get("terminationGracePeriodSeconds")
+    third = int(_DEFAULT_GRACE_SECONDS if given is None else given) // 3
+    return [f"--drain-seconds={min(DRAIN_SECONDS, third)}", f"--drain-most-seconds={2 * third}"]
 
 
 def _resources(adapter: v1alpha1.Adapter | None) -> Mapping[str, Mapping[str, str]]:

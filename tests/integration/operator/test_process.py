@@ -20,8 +20,8 @@ ADAPTER = "mcp-adapter"
 
 
 @pytest.fixture(scope="module")
-def operator_kubeconfig(kubeconfig: Path) -> Path:
-    return grant_chart_rights(kubeconfig, "--set", "clusterWide=true")
+def operator_kubeconfig(kubeconfig: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return grant_chart_rights(kubeconfig, tmp_path_factory.mktemp("operator"), "--set", "clusterWide=true")
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def test_works_in_its_namespaces_with_roles_and_sees_no_other(harness: Harness, 
     outside.create(deployment("fraud", namespace=outside.namespace))
     outside.create(model_service("fraud", namespace=outside.namespace))
     rights = ("--set", f"watchNamespaces={{{harness.namespace}}},fullnameOverride={harness.namespace}")
-    account = grant_chart_rights(kubeconfig, *rights)
+    account = grant_chart_rights(kubeconfig, log.parent, *rights)
     with running_operator(account, log, namespaces=harness.namespace) as operator:
         adopt(harness)
         assert operator.stop() == 0
@@ -168,7 +168,7 @@ def test_a_namespace_in_deletion_is_not_held_up(
     if scope != "cluster-wide":
         namespaces = harness.namespace
         account = grant_chart_rights(
-            kubeconfig, "--set", f"watchNamespaces={{{namespaces}}},fullnameOverride={namespaces}"
+            kubeconfig, log.parent, "--set", f"watchNamespaces={{{namespaces}}},fullnameOverride={namespaces}"
         )
     with running_operator(account, log, namespaces=namespaces):
         adopt(harness)
@@ -186,3 +186,20 @@ def test_an_adapter_left_behind_while_no_operator_ran_is_released_when_one_comes
     assert is_adopted(harness.get("deployments", "fraud"))
     with running_operator(operator_kubeconfig, log):
         harness.wait_for("deployments", "fraud", lambda found: not is_adopted(found))
+
+
+@pytest.mark.promise("survives")
+def test_a_namespace_without_rights_does_not_blind_the_operator_to_the_others(
+    harness: Harness, log: Path, kubeconfig: Path
+) -> None:
+    """So it is with a watched namespace that was deleted, once a watch of it has to be renewed."""
+    account = grant_chart_rights(
+        kubeconfig, log.parent, "--set", f"watchNamespaces={{{harness.namespace}}},fullnameOverride={harness.namespace}"
+    )
+    with running_operator(account, log, namespaces=f"nowhere,{harness.namespace}") as operator:
+        operator.wait_for_log("Watching again")
+        adopt(harness)
+        harness.delete("modelservices", "fraud")
+        harness.wait_until_gone("modelservices", "fraud")
+        assert operator.is_healthy()
+        assert operator.stop() == 0

@@ -202,12 +202,12 @@ def test_a_pod_that_runs_as_root_still_gets_a_rootless_adapter() -> None:
     assert "runAsUser" not in ordinary.container["securityContext"]
 
 
-@pytest.mark.parametrize(("grace", "drain"), [(None, 5), (30, 5), (6, 2), (0, 0)])
-def test_the_drain_leaves_calls_in_flight_two_thirds_of_the_grace_period(grace: int | None, drain: int) -> None:
+@pytest.mark.parametrize(("grace", "drain", "most"), [(None, 5, 20), (30, 5, 20), (90, 5, 60), (6, 2, 4), (0, 0, 0)])
+def test_the_drain_leaves_calls_in_flight_a_third_of_the_grace_period(grace: int | None, drain: int, most: int) -> None:
     modifiers = [] if grace is None else [with_value("spec.template.spec.terminationGracePeriodSeconds", grace)]
     rendered = plan.decide(observed(workload=deployment("fraud", *modifiers))).rendered
     assert rendered is not None
-    assert f"--drain-seconds={drain}" in rendered.container["args"]
+    assert rendered.container["args"][-2:] == [f"--drain-seconds={drain}", f"--drain-most-seconds={most}"]
 
 
 def test_a_users_default_container_is_left_alone() -> None:
