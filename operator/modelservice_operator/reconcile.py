@@ -60,7 +60,11 @@ def let_go(sources: Sources, namespace: str, name: str) -> None:
 
 def _release_abandoned(sources: Sources, namespace: str, name: str) -> None:
     """The second net under the finalizer: a ModelService may go while no operator runs, or be forced out."""
-    for abandoned in gather_abandoned(sources.api, namespace, name):
+    try:
+        found = gather_abandoned(sources.api, namespace, name)
+    except kube_errors.ForbiddenError:
+        return  # a namespace that is not served any more, or is being deleted with everything in it
+    for abandoned in found:
         apply.release_abandoned(sources.api, abandoned)
         told = Told(reason=Reasons.RELEASED, message=Reasons.RELEASED.sentence, warning=False)
         apply.tell_on(sources.api, abandoned.workload, told, sources.clock())

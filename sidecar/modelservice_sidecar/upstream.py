@@ -3,13 +3,20 @@
 Owns connections, framing, bounds and the rule when a request may be sent twice. Knows no OpenAPI and no MCP. It exists
 because HTTP client libraries cost ten times the rest of a call here (see docs/explanation/adapter.md).
 
-A request is sent again only if it cannot have been executed: its reused connection died before one byte of an answer *and*
-the method is safe. A POST whose connection died is told as an error. To make that rare, a connection is looked at by the
-kernel before it is reused, and not reused after `MAX_IDLE` seconds: servers close idle connections after two or more.
+A request is sent again only if it cannot have been executed. So it is
+
+- where its reused connection died before one byte of an answer *and* the method is safe;
+- where the connection was *reset* before one byte of an answer, soon after a small request was sent in one piece: a kernel
+  answers so when a socket is closed with bytes that its program never read (RFC 1122, 4.2.2.13). This is what a server
+  that stops does to requests that came in the same moment.
+
+Any other POST whose connection died is told as an error. To make that rare, a connection is looked at by the kernel before it
+is reused, and not reused after `MAX_IDLE` seconds: servers close idle connections after two or more.
 """
 
 import asyncio
 import select
+import socket
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -29,6 +36,10 @@ MAX_ANSWER: Final = 16 * 1024 * 1024
 MAX_HEAD: Final = 64 * 1024
 MAX_IDLE: Final = 1.5
 CONNECT_TIMEOUT: Final = 5.0
+UNREAD_WITHIN: Final = 1.0
+"""Seconds after sending in which a reset means "not read". Later it could be a server that resets what timed out."""
+UNREAD_SIZE: Final = 32 * 1024
+"""Bytes of a request that a server reads in one piece: half of what the usual ones ask the kernel for."""
 
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _WITHOUT_BODY: Final = frozenset({"GET", "HEAD", "DELETE", "OPTIONS"})
@@ -60,10 +71,16 @@ class _Exchange:
     size: int = 0
     sink: Callable[[bytes], None] | None = None
     started: bool = False
+    sent_at: float = 0.0
+    size_sent: int = 0
 
 
 class _DiedError(Exception):
-    """The connection ended without one byte of an answer."""
+    """The connection ended without one byte of an answer. `unread`: the model server did not read the request."""
+
+    def __init__(self, *, unread: bool) -> None:
+        super().__init__()
+        self.unread = unread
 
 
 class _Connection(asyncio.Protocol):
@@ -75,6 +92,7 @@ class _Connection(asyncio.Protocol):
         self._parser: httptools.HttpResponseParser | None = None
         self.reusable = True
         self.idle_since = 0.0
+        self._reset_after_eof = False
         self._poller = select.poll()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -101,16 +119,27 @@ class _Connection(asyncio.Protocol):
                 BackendDisconnectedError("The model server closed the connection during its answer.")
             )
         else:
-            exchange.done.set_exception(_DiedError())
+            exchange.done.set_exception(_DiedError(unread=self._was_unread(exchange, exc)))
+
+    def _was_unread(self, exchange: _Exchange, exc: Exception | None) -> bool:
+        # After an orderly end that crossed our request, the reset comes second and stands only in the socket's error.
+        reset = isinstance(exc, ConnectionError) or self._reset_after_eof
+        now = asyncio.get_running_loop().time()
+        return reset and exchange.size_sent <= UNREAD_SIZE and now - exchange.sent_at < UNREAD_WITHIN
 
     def eof_received(self) -> bool:
         self.reusable = False
+        if self.transport is not None:
+            sock = self.transport.get_extra_info("socket")
+            self._reset_after_eof = sock is not None and sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) != 0
         return False  # the transport closes itself, which ends the exchange
 
     def send(self, head_and_body: bytes, exchange: _Exchange) -> None:
         """Write a request in one piece: two writes would be two segments and a wait for an acknowledgement."""
         assert self.transport is not None
         self.exchange = exchange
+        exchange.sent_at = asyncio.get_running_loop().time()
+        exchange.size_sent = len(head_and_body)
         self._parser = httptools.HttpResponseParser(self)
         self.transport.write(head_and_body)
 
@@ -239,15 +268,19 @@ class Pool:
         connection, reused = await self._acquire()
         try:
             return await self._exchange(connection, request.method, wire, on_head, limit)
-        except _DiedError:
-            if not (reused and request.method in _SAFE):
+        except _DiedError as died:
+            if not (died.unread or (reused and request.method in _SAFE)):
                 raise BackendDisconnectedError(
                     "The model server closed the connection without an answer; the call may or may not have run."
                 ) from None
         connection = await self._connect()
         try:
             return await self._exchange(connection, request.method, wire, on_head, limit)
-        except _DiedError:
+        except _DiedError as died:
+            if died.unread:
+                raise BackendUnreachableError(
+                    "The model server closes connections without reading from them."
+                ) from None
             raise BackendDisconnectedError("The model server closes connections without an answer.") from None
 
     def resize(self, max_connections: int) -> None:

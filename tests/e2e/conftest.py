@@ -42,5 +42,6 @@ def namespace(installation: Installation) -> Iterator[Namespace]:
     """A namespace that the operator watches, empty again after the test: the next one counts objects too."""
     namespace = Namespace(cluster=installation.cluster, name=NAMESPACE)
     yield namespace
-    for kinds in ("modelservices", "deployments,services,events", "replicasets,pods"):
+    # Workloads first: released ones would start new pods, and a program that is only starting does not hear SIGTERM yet.
+    for kinds in ("deployments", "modelservices", "services,events,replicasets,pods"):
         namespace.kubectl("delete", kinds, "--all", "--timeout=120s")

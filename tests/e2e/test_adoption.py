@@ -158,7 +158,8 @@ def test_t3_a_model_service_goes_after_its_workload_and_with_its_namespace(insta
     namespace.apply(digits(), model_service())
     namespace.watch("modelservice", "digits", lambda found: "injection" in found.get("status", {}))
     namespace.cluster.kubectl("delete", "namespace", namespace.name, "--wait=false")
-    namespace.wait_until_gone("modelservice/digits", seconds=15)
+    # Kubernetes waits for the namespace's pods to end before it deletes what is not its own, so this is their grace too.
+    namespace.wait_until_gone("modelservice/digits", seconds=90)
     namespace.cluster.kubectl("wait", f"namespace/{namespace.name}", "--for=delete", "--timeout=120s")
 
 

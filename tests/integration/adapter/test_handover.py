@@ -6,6 +6,7 @@ Two real adapters on loopback play two pods: the second stands where the Service
 import asyncio
 import contextlib
 import itertools
+import select
 import socket
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -190,3 +191,42 @@ def unused_port() -> int:
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return int(found.getsockname()[1])
+
+
+@pytest.mark.promise("nothing-lost")
+@pytest.mark.parametrize("ending", ["closed with the request unread", "closed before the request came"])
+def test_a_request_that_the_model_server_never_read_is_sent_elsewhere(ending: str) -> None:
+    async def test() -> None:
+        there = Counting("there")
+        with model_server(there.app()) as other_model, contextlib.ExitStack() as model:
+            port = model.enter_context(model_server(Counting("here").app()))
+            async with adapter(other_model) as other, adapter(port, facing(other.port)) as running:
+                await asyncio.to_thread(model.close)
+                async with unreading(port, ending):
+                    assert name_in(await running.call("whoami")) == "there"
+                    assert there.calls == 1
+
+    run(test)
+
+
+@contextlib.asynccontextmanager
+async def unreading(port: int, ending: str) -> AsyncIterator[None]:
+    """A server that accepts and ends each connection without reading what came."""
+    listening = socket.create_server(("127.0.0.1", port))
+    listening.setblocking(False)
+    loop = asyncio.get_running_loop()
+
+    async def serve() -> None:
+        while True:
+            accepted, _ = await loop.sock_accept(listening)
+            if ending == "closed with the request unread":
+                # Until something lies in the kernel's buffer there is nothing unread.
+                await loop.run_in_executor(None, select.select, [accepted], [], [], 5)
+            accepted.close()
+
+    serving = asyncio.create_task(serve())
+    try:
+        yield
+    finally:
+        serving.cancel()
+        listening.close()
