@@ -155,7 +155,10 @@ def build_config(
             overrides={key: _override(value) for key, value in tools.overrides.items()},
         ),
         mcp=adapter_config.McpConfig(
-            path=mcp.path, allowed_hosts=mcp.allowed_hosts, allowed_origins=mcp.allowed_origins
+            path=mcp.path,
+            # A list keeps out whoever is not on it: also clients in the cluster, and the operator's own handshake.
+            allowed_hosts=(*mcp.allowed_hosts, *naming.service_hosts(namespace, name)) if mcp.allowed_hosts else (),
+            allowed_origins=mcp.allowed_origins,
         ),
         limits=adapter_config.LimitsConfig(
             max_body_bytes=limits.max_body_bytes,

@@ -25,6 +25,12 @@ def service_host(namespace: str, name: str) -> str:
     return f"{service(name)}.{namespace}.svc"
 
 
+def service_hosts(namespace: str, name: str) -> tuple[str, ...]:
+    """Every spelling by which clients in the cluster may name that Service, in the default cluster domain."""
+    host = service(name)
+    return (host, f"{host}.{namespace}", f"{host}.{namespace}.svc", f"{host}.{namespace}.svc.cluster.local")
+
+
 def config_map(name: str) -> str:
     """The ConfigMap that holds the adapter's config document."""
     return _fit(name, "-mcp-config")

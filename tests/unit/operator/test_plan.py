@@ -158,6 +158,20 @@ def test_the_config_document_carries_what_the_spec_says() -> None:
     assert config.mcp.path == "/model"
 
 
+def test_a_list_of_allowed_hosts_keeps_the_services_own_names_in() -> None:
+    listed = model_service("fraud", with_spec(mcp={"allowedHosts": ["models.example"]}))
+    config = json.loads(plan.decide(observed(service=listed)).owned[0]["data"]["config.json"])
+    assert config["mcp"]["allowedHosts"] == [
+        "models.example",
+        "fraud-mcp",
+        "fraud-mcp.ml",
+        "fraud-mcp.ml.svc",
+        "fraud-mcp.ml.svc.cluster.local",
+    ]
+    open_to_all = json.loads(plan.decide(observed()).owned[0]["data"]["config.json"])
+    assert open_to_all["mcp"]["allowedHosts"] == []
+
+
 @pytest.mark.parametrize("field", ["metadata.labels", "spec.ports.0.appProtocol", "spec.selector"])
 def test_a_changed_service_is_put_right(field: str) -> None:
     after = settled(observed())
