@@ -135,7 +135,7 @@ images: wheels ## build the operator's, the adapter's and the examples' images b
 	@address=$$(PYTHONPATH=tests/cluster $(HOST_PYTHON) -c $(FIND_ENGINE)); \
 	if [ -n "$$address" ]; then export DOCKER_HOST=$$address; fi; \
 	$(foreach part,$(IMAGE_PARTS),echo "==> building $(IMAGE_OF_$(part)):$(VERSION) from $(call DOCKERFILE_OF,$(part))"; \
-	docker build --network none --build-arg VERSION=$(VERSION) --tag $(IMAGE_OF_$(part)):$(VERSION) \
+	docker build --force-rm --network none --build-arg VERSION=$(VERSION) --tag $(IMAGE_OF_$(part)):$(VERSION) \
 		--file $(call DOCKERFILE_OF,$(part)) . >build/image-$(part).log 2>&1 || { cat build/image-$(part).log >&2; exit 1; };) \
 	docker image ls --filter reference='modelservice/*:$(VERSION)'
 

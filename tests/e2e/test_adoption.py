@@ -208,17 +208,17 @@ def test_t12_order_of_appearance_does_not_matter(namespace: Namespace, installat
     namespace.apply(model_service())
     namespace.wait_for_reason("digits", "Accepted", "WorkloadNotFound")
     version = namespace.get("modelservice", "digits")["metadata"]["resourceVersion"]
-    namespace.apply(digits())
+    namespace.apply(digits(replicas=0))
     namespace.watch("deployment", "digits", is_adopted, seconds=5)
     assert version != namespace.get("modelservice", "digits")["metadata"]["resourceVersion"]
     namespace.kubectl("delete", "deployment", "digits")
     namespace.wait_for_reason("digits", "Accepted", "WorkloadNotFound")
-    namespace.apply(digits())
+    namespace.apply(digits(replicas=0))
     namespace.watch("deployment", "digits", is_adopted, seconds=5)
 
     installation.cluster.kubectl("-n", OPERATOR_NAMESPACE, "scale", "deployment/modelservice", "--replicas=0")
     try:
-        namespace.apply(digits("later"), model_service("later"))
+        namespace.apply(digits("later", replicas=0), model_service("later"))
     finally:
         installation.cluster.kubectl("-n", OPERATOR_NAMESPACE, "scale", "deployment/modelservice", "--replicas=1")
     namespace.watch("deployment", "later", is_adopted, seconds=60)

@@ -98,7 +98,7 @@ class Cluster:
         with _one_at_a_time(self.folders):
             self._remove()
             own = OwnEngine(folders=self.folders)
-            if not self.folders.clusters() and not own.has_containers():
+            if not self.folders.clusters() and not own.is_in_use():
                 own.stop()
 
     def load(self, images: Sequence[str]) -> None:
@@ -234,7 +234,7 @@ def prepare(folders: Folders, kubernetes: str | None) -> None:
         options = ClusterOptions(kubernetes=kubernetes)
         _choose_node_image(folders, _ensure_engine(folders), options)
         _client_programs(Programs(folders=folders), options)
-        if not was_running and not own.has_containers():
+        if not was_running and not own.is_in_use():
             own.stop()
 
 

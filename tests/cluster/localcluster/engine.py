@@ -148,6 +148,11 @@ class OwnEngine:
         """Whether its data holds containers, running or not: of an engine that was killed they are still there."""
         return any(self._data.joinpath("containers").glob("*"))
 
+    def is_in_use(self) -> bool:
+        """Whether a container runs. One that has ended, such as that of a build that failed, is no reason to stay up."""
+        running = ["docker", "container", "ls", "--quiet"]
+        return self.is_running() and bool(processes.run(running, env=environment(self), timeout=60).strip())
+
     def settle(self) -> None:
         """Waits until no container is in the making: it goes on even if the one who asked for it was killed.
 
