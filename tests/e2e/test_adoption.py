@@ -351,7 +351,7 @@ def test_ten_kills_of_the_operator_during_adoptions_end_in_one_rollout_each(
 
 
 @pytest.mark.promise("release")
-def test_t15_long_names_work_and_nothing_is_stuck_when_the_operator_is_gone(installation: Installation) -> None:
+def test_t15_long_names_work_and_a_restored_model_service_is_adopted(installation: Installation) -> None:
     namespace = Namespace(cluster=installation.cluster, name=LONG_NAMESPACE)
     name = "m" * 63
     namespace.apply(digits(name, replicas=0), model_service(name))

@@ -133,3 +133,26 @@ def test_upgrade_uninstall_and_reinstall_leave_the_users_pods_and_calls_alone(si
     users.wait_for_rollout("deployment/digits")
     assert users.get("deployment", "digits")["spec"]["template"] == before
     site.uninstall()
+
+
+@pytest.mark.promise("operator-absent")
+def test_nothing_is_stuck_when_a_model_service_is_deleted_while_no_operator_runs(site: Site) -> None:
+    users = site.users
+    users.kubectl("apply", "--filename", str(EXAMPLE / "deployment.yaml"))
+    users.kubectl("scale", "deployment/digits", "--replicas=0")
+    before = users.get("deployment", "digits")["spec"]
+    site.install()
+    users.kubectl("apply", "--filename", str(EXAMPLE / "modelservice.yaml"))
+    users.wait_for_condition("modelservice/digits", "Injected")
+
+    operator = ("--namespace", site.operators, "scale", "deployment", "--all", "--replicas=0")
+    users.cluster.kubectl(*operator)
+    users.cluster.kubectl("--namespace", site.operators, "wait", "pods", "--all", "--for=delete", "--timeout=60s")
+    users.kubectl("delete", "modelservice", "digits", "--wait=false")
+    assert users.exists("modelservice", "digits"), "its finalizer waits for an operator"
+
+    site.uninstall()
+    users.wait_until_gone("modelservice/digits", seconds=60)
+    assert users.get("deployment", "digits")["spec"] == before
+    users.cluster.kubectl("delete", "namespace", users.name, "--timeout=60s")
+    users.cluster.kubectl("create", "namespace", users.name)  # for the fixture, which expects to find it
