@@ -132,7 +132,6 @@ class Reasons:
         sentence='The workload carries modelservice.dev/pause: "true", so its pod template is left alone.',
     )
     SUSPENDED = Reason(name="Suspended", sentence="spec.suspend is true: the workload is not touched, traffic goes on.")
-    NOT_ACCEPTED = Reason(name="NotAccepted", sentence="Nothing is done until the ModelService is accepted.")
     DRIFT_REPAIRED = Reason(
         name="DriftRepaired", sentence="Somebody removed the adapter from the pod template; it was put back."
     )

@@ -1,7 +1,7 @@
-"""The API server as the operator sees it: seven verbs over raw objects.
+"""The API server as the operator sees it: six verbs over raw objects.
 
 Owns how requests are made: paths, content types, field managers, time limits. Knows nothing of ModelServices. Calls
-block and belong into a thread. `KubeApi` is the seam; `InMemory` in tests stands in only where a fault is injected.
+block and belong into a thread. `KubeApi` is the seam where tests inject faults.
 """
 
 import json

@@ -28,6 +28,10 @@ PAUSE: Final = 0.2
 """Seconds between attempts. Together five seconds: longer than nodes take to learn that a pod leaves, and until they
 have, the Service may lead back to this very pod."""
 
+ATTEMPTS_WHILE_STAYING: Final = 5
+"""A pod that stays although its model server is gone: chance alone decides whether the Service leads elsewhere, and where
+there is no other pod the caller must not wait long for the same error."""
+
 _BY_CODE: Final[dict[int, type[CallError]]] = {told.code: kind for kind, told in errors.TABLE.items()}
 
 
@@ -51,9 +55,12 @@ class Peers:
             CallError: another adapter's answer.
         """
         request = _request(name, arguments, context)
-        for attempt in range(ATTEMPTS):
+        attempt = 0
+        # Asked anew each time: the model server's SIGTERM can come a moment before our own.
+        while attempt < (ATTEMPTS if self._leaving() else ATTEMPTS_WHILE_STAYING):
             if attempt:
                 await asyncio.sleep(PAUSE)
+            attempt += 1
             try:
                 return await self._ask(request)
             except BackendUnreachableError:

@@ -47,7 +47,6 @@ TOLD_OTHERWISE = [
     Reasons.ROLLOUT_COMPLETE,
     Reasons.READY,
     Reasons.NOT_READY,
-    Reasons.NOT_ACCEPTED,
     Reasons.RELEASED,
     Reasons.WAITING_FOR_ADAPTER,
     Reasons.DISCOVERING,

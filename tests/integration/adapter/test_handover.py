@@ -111,7 +111,7 @@ def test_a_call_that_was_handed_over_is_not_handed_on() -> None:
             assert result["isError"]
             assert "in this pod or in another" in result["content"][0]["text"]
             lines = running.lines.of("call")
-            assert len(lines) == 1 + peers.ATTEMPTS
+            assert len(lines) == 1 + peers.ATTEMPTS_WHILE_STAYING
             assert {line["outcome"] for line in lines} == {"unreachable"}
 
     run(test)
