@@ -46,13 +46,15 @@ $(READY): requirements/bootstrap.txt requirements/dev.txt pyproject.toml
 	@$(VENV)/bin/uv pip install -q --python $(PYTHON) --no-deps --no-build-isolation --offline -e .
 	@touch $@
 
-LOCK = $(VENV)/bin/uv pip compile -q --generate-hashes --no-header --python-version 3.11 --python-platform linux
+LOCK = $(VENV)/bin/uv pip compile -q --generate-hashes --no-emit-index-url --no-header --python-version 3.11 --python-platform linux
 
 .PHONY: lock
 lock: $(READY) ## resolve all requirements again within what pyproject.toml allows; UPGRADE=1 takes newer versions
 	$(LOCK) $(if $(UPGRADE),--upgrade) --extra dev pyproject.toml -o requirements/dev.txt >/dev/null
 	$(LOCK) $(if $(UPGRADE),--upgrade) --no-annotate --extra operator pyproject.toml -o requirements/operator.txt >/dev/null
 	$(LOCK) $(if $(UPGRADE),--upgrade) --no-annotate --extra sidecar pyproject.toml -o requirements/sidecar.txt >/dev/null
+	for wanted in requirements/test-*.in; do test ! -f $$wanted || \
+		$(LOCK) $(if $(UPGRADE),--upgrade) --no-annotate $$wanted -o $${wanted%.in}.txt >/dev/null; done
 	for folder in examples/*/; do test ! -f $$folder/requirements.in || \
 		$(LOCK) $(if $(UPGRADE),--upgrade) --no-annotate $$folder/requirements.in -o $$folder/requirements.txt >/dev/null; done
 

@@ -7,15 +7,35 @@ change while a pod runs and is picked up without a restart.
 
 import hashlib
 import json
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-BackendType = Literal["Auto", "OpenAPI"]
+BackendType = Literal["Auto", "OpenAPI", "V2", "OpenAI", "TVM", "Torch", "ONNX"]
 """What this version's adapter can speak. `Auto` probes; it is never the answer in a report that says `Ready`."""
 
-BackendState = Literal["Discovering", "Ready", "Unreachable", "NotRecognised", "Invalid", "NoTools"]
+BackendState = Literal[
+    "Discovering", "WarmingUp", "Ready", "Unreachable", "NotRecognised", "Invalid", "NoTools", "ModelSpecConflict"
+]
+
+Datatype = Literal[
+    "BOOL",
+    "UINT8",
+    "UINT16",
+    "UINT32",
+    "UINT64",
+    "INT8",
+    "INT16",
+    "INT32",
+    "INT64",
+    "FP16",
+    "BF16",
+    "FP32",
+    "FP64",
+    "BYTES",
+]
+"""Tensor datatypes by their names in the Open Inference Protocol."""
 
 
 class _Document(BaseModel):
@@ -43,11 +63,78 @@ class OpenAPIConfig(_Document):
     tags: tuple[str, ...] = ()
 
 
+class V2Config(_Document):
+    """An Open Inference Protocol server. Empty `models` publishes every model; `grpc_port` 0 means no gRPC lane."""
+
+    models: tuple[str, ...] = ()
+    grpc_port: Annotated[int, Field(ge=0, le=65535)] = 0
+
+
+class OpenAIConfig(_Document):
+    """An OpenAI-compatible server. Empty `models` offers every model that the server lists."""
+
+    models: tuple[str, ...] = ()
+
+
+class ArtifactConfig(_Document):
+    """A model file that the adapter runs itself, in a worker process of its own.
+
+    `name` is the tool's name; empty takes the file's. `devices` is what the worker sees as CUDA_VISIBLE_DEVICES: indices
+    within the container, or UUIDs; empty means no GPU. Two workers may name one device only where both say `shared`.
+    `memory_fraction` is the share of that device's memory. `threads` are the worker's compute threads. `spare` keeps a second
+    worker warm that takes over when the first one dies.
+    """
+
+    artifact: str
+    function: str = "main"
+    name: str = ""
+    devices: str = ""
+    shared: bool = False
+    memory_fraction: Annotated[float, Field(gt=0, le=1)] | None = None
+    threads: Annotated[int, Field(ge=1, le=256)] = 1
+    spare: bool = False
+
+
 class BackendConfig(_Document):
-    """How to speak to the model server. Its address is not here: always loopback, port from the arguments."""
+    """How to speak to the model server. Its address is not here: always loopback, port from the arguments.
+
+    `tvm`, `torch` and `onnx` are models that the adapter runs itself; only the block of `type` is looked at.
+    """
 
     type: BackendType = "Auto"
     open_api: OpenAPIConfig = Field(default=OpenAPIConfig(), alias="openAPI")
+    v2: V2Config = V2Config()
+    open_ai: OpenAIConfig = Field(default=OpenAIConfig(), alias="openAI")
+    tvm: tuple[ArtifactConfig, ...] = ()
+    torch: tuple[ArtifactConfig, ...] = ()
+    onnx: tuple[ArtifactConfig, ...] = ()
+
+
+class TensorConfig(_Document):
+    """One declared tensor. A dimension of -1 is free."""
+
+    name: str
+    datatype: Datatype
+    shape: tuple[Annotated[int, Field(ge=-1)], ...] = ()
+
+
+class ModelConfig(_Document):
+    """What the ModelService says the model takes and gives; empty means nothing is said, and nothing is compared.
+
+    `non_finite` is about NaN and infinities: `Refuse` makes them an error in arguments and in JSON results, `Null` lets them
+    into the model and tells them as null in JSON results. Binary results always carry them as they are.
+    """
+
+    inputs: tuple[TensorConfig, ...] = ()
+    outputs: tuple[TensorConfig, ...] = ()
+    non_finite: Literal["Refuse", "Null"] = "Refuse"
+
+
+class WarmUpRequestConfig(_Document):
+    """One call that is made before the tools are published, by discovered tool name."""
+
+    tool: str
+    arguments: dict[str, Any] = {}
 
 
 class ToolAnnotationsConfig(_Document):
@@ -76,9 +163,13 @@ class ToolsConfig(_Document):
 
 
 class McpConfig(_Document):
-    """The MCP endpoint. Empty `allowed_hosts` accepts any Host; `Origin` is always checked."""
+    """The MCP endpoint. Empty `allowed_hosts` accepts any Host; `Origin` is always checked.
+
+    `binary_transfer` opens the binary lanes beside it: MessagePack on `/rpc`, and the Open Inference Protocol below `/v2`.
+    """
 
     path: str = "/mcp"
+    binary_transfer: bool = False
     allowed_hosts: tuple[str, ...] = ()
     allowed_origins: tuple[str, ...] = ()
 
@@ -104,6 +195,8 @@ class AdapterConfig(_Document):
     version: Literal["v1"] = "v1"
     server: ServerConfig = ServerConfig()
     backend: BackendConfig = BackendConfig()
+    model: ModelConfig = ModelConfig()
+    warm_up: tuple[WarmUpRequestConfig, ...] = ()
     tools: ToolsConfig = ToolsConfig()
     mcp: McpConfig = McpConfig()
     limits: LimitsConfig = LimitsConfig()

@@ -15,12 +15,16 @@ from modelservice_sidecar.core.trace import Ids
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Description:
-    """What a model server says it can do. Equal `fingerprint`s mean nothing changed."""
+    """What a model server says it can do. Equal `fingerprint`s mean nothing changed.
+
+    `because` is a sentence about what it was recognised by.
+    """
 
     kind: BackendType
     fingerprint: str
     tools: tuple[ToolSpec, ...]
     notes: tuple[str, ...] = ()
+    because: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

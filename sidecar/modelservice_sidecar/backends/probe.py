@@ -4,6 +4,7 @@ Owns the order of kinds. A later kind adds one row; nothing else changes here.
 """
 
 from collections.abc import Callable
+from typing import Final
 
 from modelservice_api.adapter_config import BackendConfig, BackendType
 from modelservice_sidecar.backends.base import Backend, Description
@@ -13,28 +14,39 @@ from modelservice_sidecar.upstream import Pool
 
 Make = Callable[[Pool, BackendConfig], Backend]
 
-# Most specific first: a server of a specific kind may serve an OpenAPI document as well.
-KINDS: dict[BackendType, Make] = {
+KINDS: Final[dict[BackendType, Make]] = {
     "OpenAPI": lambda pool, config: OpenAPIBackend(pool, config.open_api),
 }
+
+PROBED: Final[tuple[BackendType, ...]] = ("OpenAPI",)
+"""What `Auto` tries, in this order: most specific first, for a server of a specific kind may serve an OpenAPI document too."""
 
 
 async def find(pool: Pool, config: BackendConfig) -> tuple[Backend, Description]:
     """The first kind that can describe what is there.
 
     Raises:
-        DescribeError: none can; the text of the kind that came closest.
+        DescribeError: none can; the text of the kind that came closest, or of all that were tried.
     """
-    kinds = KINDS if config.type == "Auto" else {config.type: KINDS[config.type]}
-    closest: DescribeError | None = None
-    for make in kinds.values():
-        backend = make(pool, config)
+    tried: list[tuple[BackendType, DescribeError]] = []
+    for kind in PROBED if config.type == "Auto" else (config.type,):
+        backend = KINDS[kind](pool, config)
         try:
             return backend, await backend.describe()
         except DescribeError as error:
             await backend.aclose()
-            # "It is this kind, and broken" says more than "it is not this kind".
-            if closest is None or error.state == "Invalid":
-                closest = error
-    assert closest is not None
-    raise closest
+            tried.append((kind, error))
+            if error.state == "Unreachable":  # no other kind will find more at a port that accepts nothing
+                break
+    raise _closest(tried)
+
+
+def _closest(tried: list[tuple[BackendType, DescribeError]]) -> DescribeError:
+    for _, error in tried:
+        # "It is this kind, and broken" says more than "it is not this kind".
+        if error.state == "Invalid":
+            return error
+    last = tried[-1][1]
+    if len(tried) == 1 or last.state == "Unreachable":
+        return last
+    return DescribeError(last.state, " ".join(f"Not {kind}: {error}" for kind, error in tried))
