@@ -17,6 +17,7 @@ from modelservice_api.adapter_config import BackendType, OpenAPIConfig
 from modelservice_sidecar.backends import openapi_answer, openapi_request
 from modelservice_sidecar.backends.base import Answer, CallContext, Description, Progress
 from modelservice_sidecar.backends.event_stream import PieceReader, stream_kind
+from modelservice_sidecar.backends.http_call import HttpCalls
 from modelservice_sidecar.backends.openapi_request import HttpRequest
 from modelservice_sidecar.core import openapi, text
 from modelservice_sidecar.core.catalogue import ToolSpec
@@ -42,7 +43,7 @@ class OpenAPIBackend:
         self._pool = pool
         self._config = config
         self._described: Description | None = None
-        self._running: dict[str, asyncio.Task[Any]] = {}
+        self._calls = HttpCalls(pool)
 
     async def describe(self) -> Description:
         """Fetch the document; it is read again only when its bytes changed."""
@@ -98,40 +99,19 @@ class OpenAPIBackend:
                     await sending
 
     async def cancel(self, request_id: str) -> None:
-        """Cancel the call; its connection is closed, which is how HTTP/1.1 says stop."""
-        task = self._running.get(request_id)
-        if task is not None:
-            task.cancel()
+        """Cancel the call and close its connection."""
+        self._calls.cancel(request_id)
 
     async def aclose(self) -> None:
-        """The pool is shared with other kinds and closed by its owner."""
-        for task in list(self._running.values()):
-            task.cancel()
+        """End what runs."""
+        self._calls.cancel_all()
 
     async def _send(
         self, spec: ToolSpec, arguments: dict[str, Any], context: CallContext, on_head: OnHead | None
     ) -> Reply:
         operation: Operation = spec.binding
         request = openapi_request.build(operation, arguments, _boundary(operation))
-        ids = context.ids
-        request.headers.append((b"x-request-id", ids.request_id.encode("ascii")))
-        request.headers.append((b"traceparent", ids.traceparent.encode("ascii")))
-        if ids.state:
-            request.headers.append((b"tracestate", ids.state.encode("ascii")))
-        clock = asyncio.get_running_loop().time
-        started = clock()
-        task = asyncio.current_task()
-        assert task is not None
-        self._running[ids.request_id] = task
-        try:
-            reply = await self._pool.request(request, on_head=on_head)
-            context.backend_status = reply.status
-            return reply
-        finally:
-            # Two calls may carry one request id; the later one owns the entry.
-            if self._running.get(ids.request_id) is task:
-                del self._running[ids.request_id]
-            context.backend_seconds += clock() - started
+        return await self._calls.send(request, context, on_head=on_head)
 
     def _answer(self, spec: ToolSpec, reply: Reply, context: CallContext) -> Answer:
         operation: Operation = spec.binding

@@ -1,27 +1,16 @@
 """From a model server's HTTP answer to a tool's answer, or to the error that says what is wrong. Pure.
 
-Owns the mapping of statuses and media types. What is shown of a model server's error is its `detail`, reduced to places
-and messages and cleaned; never a body as it came, which may hold traces, addresses or the input.
+Owns the mapping of media types; statuses that are no success are `http_failure`'s.
 """
 
 import base64
-from typing import Any, Final
+from typing import Any
 
 import orjson
 
 from modelservice_sidecar.backends.base import Answer
-from modelservice_sidecar.core import text
-from modelservice_sidecar.core.errors import (
-    BackendAnswerInvalidError,
-    BackendBusyError,
-    BackendDeniedError,
-    BackendFailureError,
-    BackendRefusedError,
-    CallError,
-)
-
-MAX_DETAILS: Final = 8
-_FEW_WORDS: Final = 300
+from modelservice_sidecar.backends.http_failure import failure
+from modelservice_sidecar.core.errors import BackendAnswerInvalidError
 
 
 def read(status: int, headers: dict[str, str], body: bytes, *, wrap: bool, request_id: str) -> Answer:
@@ -74,24 +63,6 @@ def json_answer(body: bytes, *, wrap: bool) -> Answer:
     return Answer(content=[text_block(written)], structured=value, has_structured=True, raw=raw if one_line else None)
 
 
-def failure(status: int, headers: dict[str, str], body: bytes) -> CallError:
-    """The error for a status that is no success."""
-    if status in {401, 403}:
-        return BackendDeniedError(f"The model server refuses the adapter (HTTP {status}); its owner must allow it.")
-    if status in {429, 503}:
-        after = headers.get("retry-after", "")
-        when = f" in {int(after)} s" if after.isdigit() and len(after) < 6 else " later"
-        return BackendBusyError(f"The model server is busy (HTTP {status}); try again{when}.")
-    if 300 <= status < 400:
-        return BackendFailureError(f"The model server answers with a redirect (HTTP {status}), which is not followed.")
-    if 400 <= status < 500:
-        reason = _detail(headers, body)
-        return BackendRefusedError(
-            f"The model server refuses the request (HTTP {status})" + (f": {reason}" if reason else ".")
-        )
-    return BackendFailureError(f"The model server failed (HTTP {status}).")
-
-
 def text_block(value: str) -> dict[str, Any]:
     return {"type": "text", "text": value}
 
@@ -102,32 +73,3 @@ def _decode(body: bytes, parameters: str) -> str:
     if charset not in {"utf-8", "utf8", "us-ascii", "ascii", "iso-8859-1", "latin-1", "latin1", "windows-1252"}:
         charset = "utf-8"
     return body.decode(charset, "replace")
-
-
-def _detail(headers: dict[str, str], body: bytes) -> str:
-    """What FastAPI and problem+json say went wrong: `loc: msg` pairs or one sentence."""
-    if "json" not in headers.get("content-type", "") or len(body) > 262_144:
-        return ""
-    try:
-        value = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        return ""
-    detail = value.get("detail", value.get("message", value.get("error"))) if isinstance(value, dict) else None
-    if isinstance(detail, dict):
-        detail = detail.get("message")
-    if isinstance(detail, str):
-        return text.clean(detail, _FEW_WORDS)
-    if not isinstance(detail, list):
-        return ""
-    said = [_one_detail(entry) for entry in detail[:MAX_DETAILS] if isinstance(entry, dict)]
-    return text.clean("; ".join(line for line in said if line))
-
-
-def _one_detail(entry: dict[str, Any]) -> str:
-    message = entry.get("msg")
-    if not isinstance(message, str):
-        return ""
-    raw_place = entry.get("loc")
-    place = ".".join(str(part) for part in raw_place[:12]) if isinstance(raw_place, list) else ""
-    short = text.clean(message, _FEW_WORDS)
-    return f"{text.clean(place, 120)}: {short}" if place else short

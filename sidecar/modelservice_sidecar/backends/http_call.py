@@ -1,0 +1,55 @@
+"""Calls over HTTP that can be found again by their request id, for every kind of model server that speaks HTTP.
+
+Owns what such calls have in common: the ids they carry, how long the model server took, and their cancellation. Knows no
+kind of model server.
+"""
+
+import asyncio
+from typing import Any
+
+from modelservice_sidecar.backends.base import CallContext
+from modelservice_sidecar.backends.openapi_request import HttpRequest
+from modelservice_sidecar.upstream import MAX_ANSWER, OnHead, Pool, Reply
+
+
+class HttpCalls:
+    """The calls of one backend on its pool."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._running: dict[str, asyncio.Task[Any]] = {}
+
+    async def send(
+        self, request: HttpRequest, context: CallContext, *, on_head: OnHead | None = None, limit: int = MAX_ANSWER
+    ) -> Reply:
+        """Send a request with the call's ids and wait for the whole answer. Raises what `Pool.request` raises."""
+        ids = context.ids
+        request.headers.append((b"x-request-id", ids.request_id.encode("ascii")))
+        request.headers.append((b"traceparent", ids.traceparent.encode("ascii")))
+        if ids.state:
+            request.headers.append((b"tracestate", ids.state.encode("ascii")))
+        clock = asyncio.get_running_loop().time
+        started = clock()
+        task = asyncio.current_task()
+        assert task is not None
+        self._running[ids.request_id] = task
+        try:
+            reply = await self._pool.request(request, on_head=on_head, limit=limit)
+            context.backend_status = reply.status
+            return reply
+        finally:
+            # Two calls may carry one request id; the later one owns the entry.
+            if self._running.get(ids.request_id) is task:
+                del self._running[ids.request_id]
+            context.backend_seconds += clock() - started
+
+    def cancel(self, request_id: str) -> None:
+        """Cancel that call, if it runs; its connection is closed, which is how HTTP/1.1 says stop."""
+        task = self._running.get(request_id)
+        if task is not None:
+            task.cancel()
+
+    def cancel_all(self) -> None:
+        """Cancel every call; the pool is shared with other kinds and closed by its owner."""
+        for task in list(self._running.values()):
+            task.cancel()
