@@ -11,7 +11,7 @@ from typing import Final
 import orjson
 
 from modelservice_api.adapter_config import ToolsConfig
-from modelservice_sidecar import validation
+from modelservice_sidecar import tensor_checks, validation
 from modelservice_sidecar.core import catalogue
 from modelservice_sidecar.core.catalogue import Catalogue, Tool, ToolSpec
 from modelservice_sidecar.validation import Check
@@ -71,14 +71,16 @@ def publish(specs: Sequence[ToolSpec], config: ToolsConfig, notes: Sequence[str]
     for found in specs:
         spec = found
         try:
-            check_arguments = validation.compile_check(spec.input_schema)
+            check_arguments = _argument_check(spec)
             orjson.dumps(spec.input_schema)
         except (validation.SchemaNotCompilableError, TypeError) as error:
             said.append(f"{spec.name!r} is not published: its schema is invalid ({error}).")
             continue
         output_schema, check_answer = spec.output_schema, None
         try:
-            check_answer = validation.compile_check(output_schema) if output_schema is not None else None
+            # A tensor tool's backend holds every tensor against the signature, which is where the schema came from.
+            if output_schema is not None and spec.signature is None:
+                check_answer = validation.compile_check(output_schema)
         except validation.SchemaNotCompilableError:
             spec = replace(spec, output_schema=None)
         usable.append(spec)
@@ -91,6 +93,12 @@ def publish(specs: Sequence[ToolSpec], config: ToolsConfig, notes: Sequence[str]
         for tool in built.tools
     }
     return Published(catalogue=built, tools=tools)
+
+
+def _argument_check(spec: ToolSpec) -> Check:
+    if spec.signature is None:
+        return validation.compile_check(spec.input_schema)
+    return tensor_checks.compile_tensor_check(spec.signature)
 
 
 _MAX_PAGES: Final = 16

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 from modelservice_api.adapter_config import BackendType
 from modelservice_sidecar.core.catalogue import ToolSpec
+from modelservice_sidecar.core.tensors import Tensor
 from modelservice_sidecar.core.trace import Ids
 
 
@@ -39,27 +40,30 @@ class Answer(NamedTuple):
     """A model server's answer in MCP's terms.
 
     `content` is a list of content blocks. `structured` is the JSON value for `structuredContent` and is absent where
-    `has_structured` is false. `raw` is the same value as JSON bytes where it came as such, so it need not be written again.
+    `has_structured` is false. `raw` is the same value as JSON bytes where it came as such, so it need not be written again;
+    a tensor tool gives `raw` alone. `tensors` is given instead of all of them where `CallContext.wants_tensors` asked for it.
     """
 
     content: list[dict[str, Any]]
     structured: Any = None
     has_structured: bool = False
     raw: bytes | None = None
+    tensors: Mapping[str, Tensor] | None = None
 
 
 @dataclass(kw_only=True, slots=True)
 class CallContext:
     """What a backend may know about a call and what it tells back.
 
-    `deadline` is on the loop's clock. `handed_over`: another pod's adapter sent it. The counters are written by the backend
-    and end in the log line.
+    `deadline` is on the loop's clock. `handed_over`: another pod's adapter sent it. `wants_tensors`: the caller takes tensors
+    as bytes. The counters are written by the backend and end in the log line.
     """
 
     ids: Ids
     deadline: float
     on_progress: Callable[[Progress], None] | None = None
     handed_over: bool = False
+    wants_tensors: bool = False
     backend_seconds: float = 0.0
     backend_status: int = 0
     headers: Mapping[str, str] = field(default_factory=dict)

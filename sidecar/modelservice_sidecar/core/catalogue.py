@@ -17,6 +17,7 @@ from typing import Any, Final
 from modelservice_api.adapter_config import ToolAnnotationsConfig, ToolOverride, ToolsConfig
 from modelservice_sidecar.core import text
 from modelservice_sidecar.core.schema import Schema
+from modelservice_sidecar.core.tensors import Signature
 
 MAX_TOOLS: Final = 256
 """More tools than this are no use to a model and cost every client their listing; the report says what was left out."""
@@ -35,7 +36,8 @@ class BadCursorError(Exception):
 class ToolSpec:
     """One tool as a backend describes it. `binding` is how to call it and means something to that backend only.
 
-    `operation_id` is what include and exclude patterns match besides the name.
+    `operation_id` is what include and exclude patterns match besides the name. `signature` is set where arguments and
+    results are tensors; they are then checked against it, and may come as bytes.
     """
 
     name: str
@@ -45,6 +47,7 @@ class ToolSpec:
     binding: Any
     title: str | None = None
     output_schema: Schema | None = None
+    signature: Signature | None = None
     annotations: Mapping[str, object] = field(default_factory=dict)
 
 

@@ -1,0 +1,311 @@
+"""Tensors between their forms: JSON lists, base64, MessagePack's `{dtype, shape, bin}`, raw bytes, numpy arrays.
+
+Owns exactness and bounds: sizes are compared before anything is allocated, shape times item size must equal the bytes, and
+nothing is rounded, truncated or reinterpreted in silence. Pure. It needs numpy, which costs 15 MB and a tenth of a second:
+import this module where a tensor is first met, never at the top of one that every adapter loads.
+"""
+
+import base64
+import binascii
+import struct
+from collections.abc import Mapping
+from math import prod
+from typing import Any, Final
+
+import numpy as np
+import orjson
+
+from modelservice_api.adapter_config import Datatype
+from modelservice_sidecar.core.tensors import FLOATS, ITEM_SIZES, MAX_EXACT, MAX_RANK, Tensor, integer_range
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+_DTYPES: Final[dict[Datatype, str]] = {
+    "BOOL": "?",
+    "UINT8": "u1",
+    "UINT16": "<u2",
+    "UINT32": "<u4",
+    "UINT64": "<u8",
+    "INT8": "i1",
+    "INT16": "<i2",
+    "INT32": "<i4",
+    "INT64": "<i8",
+    "FP16": "<f2",
+    "BF16": "<u2",  # the upper half of an FP32: numpy has no such type, so its bits travel as integers
+    "FP32": "<f4",
+    "FP64": "<f8",
+}
+_LENGTH: Final = struct.Struct("<I")
+
+
+class CodecError(Exception):
+    """A value is no tensor of the wanted datatype. `path` is below the argument, such as `[3][0]`; the text says why."""
+
+    def __init__(self, message: str, path: str = "") -> None:
+        super().__init__(message)
+        self.path = path
+
+
+def from_bytes(datatype: str, shape: object, data: bytes | bytearray | memoryview, *, limit: int) -> Tensor:
+    """A tensor from untrusted parts; `limit` is the most bytes that it may have.
+
+    Raises:
+        CodecError: an unknown datatype, an impossible shape, or bytes that are not what the shape says.
+    """
+    if datatype not in ITEM_SIZES:
+        raise CodecError(f"{datatype[:32]!r} is no datatype; there are {', '.join(ITEM_SIZES)}")
+    known = datatype
+    sizes = _shape(shape)
+    elements = prod(sizes)
+    if len(data) > limit or elements * max(ITEM_SIZES[known], 1) > limit:
+        raise CodecError(f"is larger than {limit} bytes")
+    if known == "BYTES":
+        _check_bytes(data, elements)
+    elif elements * ITEM_SIZES[known] != len(data):
+        raise CodecError(f"has {len(data)} bytes; shape {list(sizes)} of {known} needs {elements * ITEM_SIZES[known]}")
+    elif known == "BOOL" and len(data) and np.frombuffer(data, np.uint8).max() > 1:
+        raise CodecError("holds a byte that is neither 0 nor 1; BOOL is one such byte per element")
+    return Tensor(datatype=known, shape=sizes, data=data)
+
+
+def from_base64(fields: Mapping[str, Any], *, limit: int) -> Tensor:
+    """A tensor from `{dtype, shape, encoding: base64, data}`; the length is compared before anything is decoded.
+
+    Raises:
+        CodecError: as `from_bytes`, or the text is not base64.
+    """
+    text = fields["data"]
+    if len(text) * 3 // 4 > limit + 3:
+        raise CodecError(f"is larger than {limit} bytes", ".data")
+    try:
+        data = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise CodecError("is not base64", ".data") from None
+    return from_bytes(fields["dtype"], fields["shape"], data, limit=limit)
+
+
+def from_lists(value: object, datatype: Datatype, *, limit: int) -> Tensor:
+    """A tensor from nested JSON lists whose leaves are already known to be of the datatype's JSON type.
+
+    Raises:
+        CodecError: lists of unequal length, a number that the datatype cannot hold, or more than `limit` bytes.
+    """
+    shape, leaves = _flatten(value)
+    if len(leaves) * max(ITEM_SIZES[datatype], 1) > limit:
+        raise CodecError(f"is larger than {limit} bytes")
+    if datatype == "BYTES":
+        return Tensor(datatype=datatype, shape=shape, data=_join_strings(leaves, limit))
+    if datatype in FLOATS:
+        return Tensor(datatype=datatype, shape=shape, data=_floats(leaves, datatype, shape))
+    if datatype in {"INT64", "UINT64"}:
+        return Tensor(datatype=datatype, shape=shape, data=_wide_integers(leaves, datatype, shape))
+    return Tensor(datatype=datatype, shape=shape, data=np.array(leaves, _DTYPES[datatype]).tobytes())
+
+
+def array(tensor: Tensor) -> Array:
+    """The tensor as a read-only numpy array over the same bytes; BF16 becomes FP32, BYTES an object array of `bytes`."""
+    if tensor.datatype == "BYTES":
+        found = np.empty(tensor.elements, dtype=object)
+        found[:] = split_bytes(tensor.data)
+        return found.reshape(tensor.shape)
+    flat = np.frombuffer(tensor.data, _DTYPES[tensor.datatype])
+    if tensor.datatype == "BF16":
+        flat = (flat.astype("<u4") << 16).view("<f4")
+    return flat.reshape(tensor.shape)
+
+
+def from_array(values: Array, datatype: Datatype | None = None) -> Tensor:
+    """A tensor from a numpy array, of the array's own datatype or converted to `BF16` where that is asked for.
+
+    Raises:
+        CodecError: numpy's type has no name in the Open Inference Protocol.
+    """
+    if values.dtype == object or values.dtype.kind in "SU":
+        items = [item if isinstance(item, bytes) else str(item).encode() for item in values.ravel().tolist()]
+        return Tensor(datatype="BYTES", shape=values.shape, data=join_bytes(items))
+    found: Datatype
+    if datatype == "BF16":
+        found, values = "BF16", _to_bf16(values)
+    else:
+        named = next(
+            (name for name, code in _DTYPES.items() if name != "BF16" and np.dtype(code) == values.dtype), None
+        )
+        if named is None:
+            raise CodecError(f"the type {values.dtype} has no name in the Open Inference Protocol")
+        found = named
+    contiguous = np.ascontiguousarray(values, dtype=_DTYPES[found])
+    return Tensor(datatype=found, shape=values.shape, data=contiguous.reshape(-1).view(np.uint8).data)
+
+
+def is_finite(tensor: Tensor) -> bool:
+    """Whether no element is NaN or an infinity."""
+    return tensor.datatype not in FLOATS or bool(np.isfinite(array(tensor)).all())
+
+
+def to_json(tensor: Tensor) -> bytes:
+    """The tensor as JSON: nested lists with the shortest digits that give the same number back.
+
+    NaN and infinities become null. Integers beyond 2^53 become decimal strings, BYTES that are no UTF-8 have their bad
+    bytes replaced.
+    """
+    values = array(tensor)
+    if tensor.datatype == "BYTES":
+        texts = [item.decode("utf-8", "replace") for item in values.ravel().tolist()]
+        return orjson.dumps(_nest(texts, tensor.shape))
+    if tensor.datatype in {"INT64", "UINT64"} and values.size and _is_wide(values):
+        wide = [item if abs(item) <= MAX_EXACT else str(item) for item in values.ravel().tolist()]
+        return orjson.dumps(_nest(wide, tensor.shape))
+    if values.ndim == 0 or values.size == 0:
+        return orjson.dumps(values.tolist())
+    return orjson.dumps(np.ascontiguousarray(values), option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def to_fields(tensor: Tensor) -> dict[str, Any]:
+    """The tensor for MessagePack: `{dtype, shape, bin}` with the bytes as they are."""
+    return {"dtype": tensor.datatype, "shape": list(tensor.shape), "bin": tensor.data}
+
+
+def from_fields(fields: Mapping[str, Any], *, limit: int) -> Tensor:
+    """The reverse of `to_fields`, for a map that came in.
+
+    Raises:
+        CodecError: it is no such map, or as `from_bytes`.
+    """
+    data, datatype = fields.get("bin"), fields.get("dtype")
+    if set(fields) != {"dtype", "shape", "bin"} or not isinstance(data, bytes | bytearray | memoryview):
+        raise CodecError("is not a map of dtype, shape and bin")
+    if not isinstance(datatype, str):
+        raise CodecError("is not a string", ".dtype")
+    return from_bytes(datatype, fields["shape"], data, limit=limit)
+
+
+def split_bytes(data: bytes | bytearray | memoryview) -> list[bytes]:
+    """The elements of a BYTES tensor, whose framing is known to be right."""
+    view, found, at = memoryview(data), [], 0
+    while at < len(view):
+        (length,) = _LENGTH.unpack_from(view, at)
+        found.append(bytes(view[at + 4 : at + 4 + length]))
+        at += 4 + length
+    return found
+
+
+def join_bytes(items: list[bytes]) -> bytes:
+    """Elements as a BYTES tensor's data."""
+    return b"".join(part for item in items for part in (_LENGTH.pack(len(item)), item))
+
+
+def _shape(shape: object) -> tuple[int, ...]:
+    if not isinstance(shape, list | tuple) or len(shape) > MAX_RANK:
+        raise CodecError(f"is not a list of at most {MAX_RANK} sizes", ".shape")
+    for size in shape:
+        if not isinstance(size, int) or isinstance(size, bool) or size < 0:
+            raise CodecError("holds something that is not a size", ".shape")
+    return tuple(shape)
+
+
+def _check_bytes(data: bytes | bytearray | memoryview, elements: int) -> None:
+    view, at, found = memoryview(data), 0, 0
+    while at < len(view):
+        if at + 4 > len(view):
+            raise CodecError("ends within the length of an element")
+        at += 4 + _LENGTH.unpack_from(view, at)[0]
+        found += 1
+    if at != len(view):
+        raise CodecError("ends within an element")
+    if found != elements:
+        raise CodecError(f"has {found} elements, its shape says {elements}")
+
+
+def _flatten(value: object) -> tuple[tuple[int, ...], list[Any]]:
+    """Shape and leaves of nested lists, level by level, so that depth costs no stack."""
+    shape: list[int] = []
+    level: list[Any] = [value]
+    while level and isinstance(level[0], list):
+        if len(shape) == MAX_RANK:
+            raise CodecError(f"is nested deeper than {MAX_RANK} lists")
+        length = len(level[0])
+        below: list[Any] = []
+        for number, item in enumerate(level):
+            if not isinstance(item, list) or len(item) != length:
+                size = f"{len(item)} elements" if isinstance(item, list) else "none"
+                raise CodecError(f"has {size} where the first of its kind has {length}", _path(number, shape))
+            below += item
+        shape.append(length)
+        level = below
+    for number, item in enumerate(level):
+        if isinstance(item, list):
+            raise CodecError("is a list where the first of its kind is not", _path(number, shape))
+    return tuple(shape), level
+
+
+def _path(number: int, shape: list[int] | tuple[int, ...]) -> str:
+    """Where the leaf of that number stands."""
+    parts: list[int] = []
+    for size in reversed(shape):
+        parts.append(number % size)
+        number //= size
+    return "".join(f"[{part}]" for part in reversed(parts))
+
+
+def _floats(leaves: list[Any], datatype: Datatype, shape: tuple[int, ...]) -> bytes:
+    try:
+        wide = np.array(leaves, "<f8")
+    except OverflowError:
+        raise CodecError(f"holds a number that {datatype} cannot hold") from None
+    with np.errstate(over="ignore"):
+        narrow = _to_bf16(wide) if datatype == "BF16" else wide.astype(_DTYPES[datatype])
+    values = (narrow.astype("<u4") << 16).view("<f4") if datatype == "BF16" else narrow
+    # A finite JSON number that becomes an infinity was not told to the model as it was given.
+    if wide.size and not np.isfinite(values).all():
+        raise CodecError(f"is beyond what {datatype} can hold", _path(int(np.argmin(np.isfinite(values))), shape))
+    return narrow.tobytes()
+
+
+def _to_bf16(values: Array) -> Array:
+    """The nearest BF16, ties to even, as its bits; NaN stays NaN."""
+    bits = values.astype("<f4").view("<u4")
+    rounded = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype("<u2")
+    return np.where(np.isnan(values), np.uint16(0x7FC0), rounded)
+
+
+def _wide_integers(leaves: list[Any], datatype: Datatype, shape: tuple[int, ...]) -> bytes:
+    plain = np.array(leaves)
+    if plain.dtype == np.int64 and not _is_wide(plain) and (datatype == "INT64" or plain.min() >= 0):
+        return plain.astype(_DTYPES[datatype]).tobytes()
+    least, most = integer_range(datatype)
+    found: list[int] = []
+    for number, leaf in enumerate(leaves):
+        value = int(leaf)
+        if isinstance(leaf, int) and abs(leaf) > MAX_EXACT:
+            raise CodecError(
+                "is beyond 2^53 and may have lost digits on its way; write it as a string", _path(number, shape)
+            )
+        if not least <= value <= most:
+            raise CodecError(f"is beyond what {datatype} can hold", _path(number, shape))
+        found.append(value)
+    return np.array(found, _DTYPES[datatype]).tobytes()
+
+
+def _join_strings(leaves: list[str], limit: int) -> bytes:
+    try:
+        items = [leaf.encode() for leaf in leaves]
+    except UnicodeEncodeError:
+        raise CodecError("holds a string that is no Unicode text") from None
+    if sum(len(item) + 4 for item in items) > limit:
+        raise CodecError(f"is larger than {limit} bytes")
+    return join_bytes(items)
+
+
+def _is_wide(values: Array) -> bool:
+    return bool(values.max() > MAX_EXACT or values.min() < -MAX_EXACT)
+
+
+def _nest(leaves: list[Any], shape: tuple[int, ...]) -> Any:
+    """A flat list of leaves as nested lists."""
+    if not shape:
+        return leaves[0]
+    for size in reversed(shape[1:]):
+        leaves = (
+            [leaves[at : at + size] for at in range(0, len(leaves), size)] if size else [[] for _ in range(shape[0])]
+        )
+    return leaves

@@ -1,0 +1,120 @@
+"""The check of a tensor tool's arguments: against its signature, before a byte is converted or sent.
+
+Owns which of the accepted forms an argument has and what is wrong with it, with the path of the place. A schema with
+alternatives would say only that none of them fits.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from modelservice_sidecar.core import tensors
+from modelservice_sidecar.core.tensors import Signature, Tensor, TensorSpec
+from modelservice_sidecar.validation import Check, compile_check
+
+_MAX_NAMED: Final = 5
+
+
+def compile_tensor_check(signature: Signature) -> Check:
+    """A check of the whole argument object for this signature."""
+    specs = {spec.key: spec for spec in signature.inputs}
+    checks = {key: _compile(spec, signature) for key, spec in specs.items()}
+    required = [spec.key for spec in signature.inputs if not spec.optional]
+
+    def check(value: Any) -> str | None:
+        if not isinstance(value, dict):
+            return "$: is not an object"
+        arguments: dict[str, Any] = value
+        unknown = [key for key in arguments if key not in specs]
+        if unknown:
+            known = ", ".join(specs) or "none"
+            return f"$.{str(unknown[0])[:64]}: is no argument of this tool; its arguments are {known}"
+        missing = [key for key in required if key not in arguments]
+        if missing:
+            return f"$: lacks {', '.join(missing[:_MAX_NAMED])}"
+        for key, given in arguments.items():
+            problem = checks[key](given)
+            if problem is not None:
+                return f"$.{key}{problem}"
+        return _mixed(specs, arguments) if signature.batched else None
+
+    return check
+
+
+def is_unbatched(spec: TensorSpec, value: object) -> bool:
+    """Whether this argument of a batched tool comes without its batch axis."""
+    return tensors.is_unbatched(spec, _rank(value))
+
+
+def _compile(spec: TensorSpec, signature: Signature) -> Callable[[Any], str | None]:
+    """A check of one argument; what it says begins with the rest of the path."""
+    whole = compile_check(tensors.list_schema(spec))
+    one_row = compile_check(tensors.list_schema(spec, skip_batch=True)) if signature.batched else whole
+
+    def check(value: Any) -> str | None:
+        if isinstance(value, Tensor):
+            return _tensor_problem(spec, signature, value.datatype, value.shape)
+        if isinstance(value, dict):
+            return _object_problem(spec, signature, value)
+        lists = one_row if signature.batched and is_unbatched(spec, value) else whole
+        problem = lists(value)
+        return None if problem is None else f"{problem[1:]} ({spec})"
+
+    return check
+
+
+_check_object: Check | None = None
+
+
+def _object_problem(spec: TensorSpec, signature: Signature, value: Mapping[str, Any]) -> str | None:
+    global _check_object
+    if _check_object is None:
+        _check_object = compile_check(tensors.TENSOR_OBJECT)
+    problem = _check_object(value)
+    if problem is not None:
+        return problem[1:]
+    return _tensor_problem(spec, signature, value["dtype"], tuple(value["shape"]))
+
+
+def _tensor_problem(spec: TensorSpec, signature: Signature, datatype: str, shape: tuple[int, ...]) -> str | None:
+    if datatype != spec.datatype:
+        return f": is {datatype[:32]}, {spec} is needed"
+    skip_batch = signature.batched and tensors.is_unbatched(spec, len(shape))
+    problem = tensors.shape_problem(spec, shape, skip_batch=skip_batch)
+    return None if problem is None else f": {problem}"
+
+
+def _mixed(specs: Mapping[str, TensorSpec], arguments: Mapping[str, Any]) -> str | None:
+    """The batch axis is there for all inputs or for none, and then of one size."""
+    without = [key for key, value in arguments.items() if is_unbatched(specs[key], value)]
+    if without and len(without) < len(arguments):
+        other = next(key for key in arguments if key not in without)
+        return f"$.{without[0]}: has no batch axis, but {other} has one; give it to all arguments or to none"
+    if without or len(arguments) < 2:
+        return None
+    rows = {key: _rows(value) for key, value in arguments.items()}
+    first, size = next(iter(rows.items()))
+    for key, found in rows.items():
+        if found != size:
+            return f"$.{key}: has {found} rows, {first} has {size}"
+    return None
+
+
+def _rank(value: object) -> int:
+    if isinstance(value, Tensor):
+        return len(value.shape)
+    if isinstance(value, dict):
+        shape = value.get("shape")
+        return len(shape) if isinstance(shape, list) else -1
+    rank = 0
+    while isinstance(value, list) and rank <= tensors.MAX_RANK:
+        rank += 1
+        if not value:
+            break
+        value = value[0]
+    return rank
+
+
+def _rows(value: Any) -> int:
+    if isinstance(value, Tensor):
+        return value.shape[0]
+    return int(value["shape"][0]) if isinstance(value, dict) else len(value)
