@@ -53,8 +53,9 @@ lock: $(READY) ## resolve all requirements again within what pyproject.toml allo
 	$(LOCK) $(if $(UPGRADE),--upgrade) --extra dev pyproject.toml -o requirements/dev.txt >/dev/null
 	$(LOCK) $(if $(UPGRADE),--upgrade) --no-annotate --extra operator pyproject.toml -o requirements/operator.txt >/dev/null
 	$(LOCK) $(if $(UPGRADE),--upgrade) --no-annotate --extra sidecar pyproject.toml -o requirements/sidecar.txt >/dev/null
+	@# real model servers ask for a newer C library than the oldest one that our own packages must install on
 	for wanted in requirements/test-*.in; do test ! -f $$wanted || \
-		$(LOCK) $(if $(UPGRADE),--upgrade) --no-annotate $$wanted -o $${wanted%.in}.txt >/dev/null; done
+		$(subst platform linux,platform x86_64-manylinux_2_35,$(LOCK)) $(if $(UPGRADE),--upgrade) --no-annotate $$wanted -o $${wanted%.in}.txt >/dev/null; done
 	for folder in examples/*/; do test ! -f $$folder/requirements.in || \
 		$(LOCK) $(if $(UPGRADE),--upgrade) --no-annotate $$folder/requirements.in -o $$folder/requirements.txt >/dev/null; done
 
