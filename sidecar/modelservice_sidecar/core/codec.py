@@ -9,7 +9,7 @@ import base64
 import binascii
 import struct
 from collections.abc import Mapping
-from math import prod
+from math import nan, prod
 from typing import Any, Final
 
 import numpy as np
@@ -55,9 +55,9 @@ def from_bytes(datatype: str, shape: object, data: bytes | bytearray | memoryvie
     if datatype not in ITEM_SIZES:
         raise CodecError(f"{datatype[:32]!r} is no datatype; there are {', '.join(ITEM_SIZES)}")
     known = datatype
-    sizes = _shape(shape)
+    sizes = _bounded_shape(shape, known, limit)
     elements = prod(sizes)
-    if len(data) > limit or elements * max(ITEM_SIZES[known], 1) > limit:
+    if len(data) > limit:
         raise CodecError(f"is larger than {limit} bytes")
     if known == "BYTES":
         _check_bytes(data, elements)
@@ -100,6 +100,32 @@ def from_lists(value: object, datatype: Datatype, *, limit: int) -> Tensor:
     if datatype in {"INT64", "UINT64"}:
         return Tensor(datatype=datatype, shape=shape, data=_wide_integers(leaves, datatype, shape))
     return Tensor(datatype=datatype, shape=shape, data=np.array(leaves, _DTYPES[datatype]).tobytes())
+
+
+def from_flat(value: object, datatype: str, shape: object, *, limit: int, nulls: bool = False) -> Tensor:
+    """A tensor from an Open Inference Protocol's JSON `data`: a flat list in C order, or nested as the shape says.
+
+    Integers are taken as they are written. With `nulls`, null counts as NaN and floats may be no finite numbers.
+
+    Raises:
+        CodecError: an impossible shape, a list that does not hold what the shape says, or elements of another type.
+    """
+    if datatype not in ITEM_SIZES:
+        raise CodecError(f"{datatype[:32]!r} is no datatype; there are {', '.join(ITEM_SIZES)}", ".datatype")
+    known = datatype
+    sizes = _bounded_shape(shape, known, limit)
+    if not isinstance(value, list):
+        raise CodecError("is not a list")
+    nested, leaves = _flatten(value)
+    if len(leaves) != prod(sizes) or (len(nested) > 1 and nested != sizes):
+        raise CodecError(f"is a list of shape {list(nested)}, where the shape is said to be {list(sizes)}")
+    _check_types(leaves, known, nested, nulls=nulls)
+    if known == "BYTES":
+        return Tensor(datatype=known, shape=sizes, data=_join_strings(leaves, limit))
+    if known in FLOATS:
+        leaves = [nan if leaf is None else leaf for leaf in leaves] if nulls else leaves
+        return Tensor(datatype=known, shape=sizes, data=_floats(leaves, known, nested, finite=not nulls))
+    return Tensor(datatype=known, shape=sizes, data=_integers(leaves, known, nested))
 
 
 def array(tensor: Tensor) -> Array:
@@ -157,7 +183,15 @@ def to_json(tensor: Tensor) -> bytes:
         return orjson.dumps(_nest(wide, tensor.shape))
     if values.ndim == 0 or values.size == 0:
         return orjson.dumps(values.tolist())
-    return orjson.dumps(np.ascontiguousarray(values), option=orjson.OPT_SERIALIZE_NUMPY)
+    return _dumped(values)
+
+
+def to_flat_json(tensor: Tensor) -> bytes:
+    """The tensor as an Open Inference Protocol's JSON `data`: a flat list, all integers as numbers, NaN as null."""
+    values = array(tensor).reshape(-1)
+    if tensor.datatype == "BYTES":
+        return orjson.dumps([item.decode("utf-8", "replace") for item in values.tolist()])
+    return _dumped(values) if values.size else b"[]"
 
 
 def to_fields(tensor: Tensor) -> dict[str, Any]:
@@ -192,6 +226,20 @@ def split_bytes(data: bytes | bytearray | memoryview) -> list[bytes]:
 def join_bytes(items: list[bytes]) -> bytes:
     """Elements as a BYTES tensor's data."""
     return b"".join(part for item in items for part in (_LENGTH.pack(len(item)), item))
+
+
+def _dumped(values: Array) -> bytes:
+    # Views of a body can begin at any byte, which is not where the processor wants numbers to begin.
+    aligned = np.require(values, requirements=["C_CONTIGUOUS", "ALIGNED"])
+    return orjson.dumps(aligned, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def _bounded_shape(shape: object, datatype: Datatype, limit: int) -> tuple[int, ...]:
+    """The shape, if so many elements fit in the limit. A dimension of 0 does not excuse huge ones beside it."""
+    sizes = _shape(shape)
+    if prod(max(size, 1) for size in sizes) * (ITEM_SIZES[datatype] or _LENGTH.size) > limit:
+        raise CodecError(f"is larger than {limit} bytes", ".shape")
+    return sizes
 
 
 def _shape(shape: object) -> tuple[int, ...]:
@@ -247,7 +295,33 @@ def _path(number: int, shape: list[int] | tuple[int, ...]) -> str:
     return "".join(f"[{part}]" for part in reversed(parts))
 
 
-def _floats(leaves: list[Any], datatype: Datatype, shape: tuple[int, ...]) -> bytes:
+_JSON_TYPES: Final[dict[Datatype, frozenset[type]]] = {
+    **dict.fromkeys(ITEM_SIZES, frozenset({int})),
+    **dict.fromkeys(FLOATS, frozenset({int, float})),
+    "BOOL": frozenset({bool}),
+    "BYTES": frozenset({str}),
+}
+
+
+def _check_types(leaves: list[Any], datatype: Datatype, shape: tuple[int, ...], *, nulls: bool) -> None:
+    """Leaves of JSON that no schema has seen: a bool is no number, and a number with a point is no integer."""
+    allowed = _JSON_TYPES[datatype] | ({type(None)} if nulls and datatype in FLOATS else set())
+    if set(map(type, leaves)) <= allowed:
+        return
+    number = next(number for number, leaf in enumerate(leaves) if type(leaf) not in allowed)
+    raise CodecError(f"is no {datatype}", _path(number, shape))
+
+
+def _integers(leaves: list[Any], datatype: Datatype, shape: tuple[int, ...]) -> bytes:
+    try:
+        return np.array(leaves, _DTYPES[datatype]).tobytes()
+    except OverflowError:
+        least, most = integer_range(datatype)
+        number = next(number for number, leaf in enumerate(leaves) if not least <= leaf <= most)
+        raise CodecError(f"is beyond what {datatype} can hold", _path(number, shape)) from None
+
+
+def _floats(leaves: list[Any], datatype: Datatype, shape: tuple[int, ...], *, finite: bool = True) -> bytes:
     try:
         wide = np.array(leaves, "<f8")
     except OverflowError:
@@ -256,7 +330,7 @@ def _floats(leaves: list[Any], datatype: Datatype, shape: tuple[int, ...]) -> by
         narrow = _to_bf16(wide) if datatype == "BF16" else wide.astype(_DTYPES[datatype])
     values = (narrow.astype("<u4") << 16).view("<f4") if datatype == "BF16" else narrow
     # A finite JSON number that becomes an infinity was not told to the model as it was given.
-    if wide.size and not np.isfinite(values).all():
+    if finite and wide.size and not np.isfinite(values).all():
         raise CodecError(f"is beyond what {datatype} can hold", _path(int(np.argmin(np.isfinite(values))), shape))
     return narrow.tobytes()
 
