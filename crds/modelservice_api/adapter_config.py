@@ -131,7 +131,7 @@ class ModelConfig(_Document):
 
 
 class WarmUpRequestConfig(_Document):
-    """One call that is made before the tools are published, by discovered tool name."""
+    """One call that is made before the tools are published; `tool` is the published name."""
 
     tool: str
     arguments: dict[str, Any] = {}

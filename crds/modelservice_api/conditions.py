@@ -154,14 +154,23 @@ class Reasons:
     )
     BACKEND_NOT_RECOGNISED = Reason(
         name="BackendNotRecognised",
-        sentence="The model server answers, but not with an OpenAPI document where one was expected.",
+        sentence="The model server answers, but in no protocol that the adapter speaks; the message says what was tried.",
     )
     BACKEND_SCHEMA_INVALID = Reason(
-        name="BackendSchemaInvalid", sentence="The model server's OpenAPI document cannot be turned into tools."
+        name="BackendSchemaInvalid", sentence="What the model server says about itself cannot be turned into tools."
     )
     NO_TOOLS = Reason(
         name="NoTools",
-        sentence="The model server describes no operation that is published; check include, exclude and filter.",
+        sentence="The model server offers nothing that is published; check include, exclude, filter and models.",
+    )
+
+    MODEL_SPEC_CONFLICT = Reason(
+        name="ModelSpecConflict",
+        sentence="The model takes or gives other tensors than spec.model says; no call reaches it until they agree.",
+    )
+    WARMING_UP = Reason(
+        name="WarmingUp",
+        sentence="The calls of spec.warmUp are being made; the tools are published when all succeeded.",
     )
 
     # Verified

@@ -125,11 +125,16 @@ class TensorSpec(_Type):
 
 
 class Model(_Type):
-    """What the model is. `version` is published as the MCP server's version."""
+    """What the model is. `version` is published as the MCP server's version.
+
+    `inputs` and `outputs` are compared with what the running model says; where they differ no call reaches it. `nonFinite`
+    is about NaN and infinities: `Refuse` makes them errors, `Null` lets them in and tells them as null in JSON results.
+    """
 
     version: Annotated[str, Field(max_length=63)] | None = None
     inputs: Annotated[tuple[TensorSpec, ...], Field(max_length=64)] = ()
     outputs: Annotated[tuple[TensorSpec, ...], Field(max_length=64)] = ()
+    non_finite: Literal["Refuse", "Null"] = "Refuse"
 
 
 class ToolAnnotations(_Type):
@@ -159,10 +164,15 @@ class Tools(_Type):
 
 
 class Mcp(_Type):
-    """The MCP endpoint. Unset `port` takes the first of 8931-8999 that no container of the pod declares."""
+    """The MCP endpoint. Unset `port` takes the first of 8931-8999 that no container of the pod declares.
+
+    `binaryTransfer` opens two lanes for tensors as bytes beside it: MessagePack on `/rpc`, and the Open Inference Protocol
+    below `/v2`.
+    """
 
     port: Port | None = None
     path: UrlPath = "/mcp"
+    binary_transfer: bool = False
     allowed_hosts: Annotated[tuple[Name, ...], Field(max_length=64)] = ()
     allowed_origins: Annotated[tuple[Name, ...], Field(max_length=64)] = ()
 
@@ -246,7 +256,7 @@ class WarmUpRequest(_Type):
 
 
 class WarmUp(_Type):
-    """Calls made before the address is published."""
+    """Calls made, one after another, before the tools and the address are published."""
 
     requests: Annotated[tuple[WarmUpRequest, ...], Field(max_length=32)] = ()
 

@@ -13,7 +13,7 @@ from modelservice_api import wellknown
 from modelservice_operator import kube_api, kube_errors
 from modelservice_operator.adapters import Adapters
 from modelservice_operator.core import naming, workload
-from modelservice_operator.core.observed import AdapterObservation, Observed, Rival
+from modelservice_operator.core.observed import AdapterObservation, Observed, Rival, most_telling
 from modelservice_operator.kube_api import KubeApi, Resource
 
 _ASKED_ADAPTERS = 3
@@ -154,12 +154,12 @@ def _observe_adapters(
     hosts = _ready_hosts(sources.api, namespace, name)
     if not hosts:
         return AdapterObservation()
-    reports = (sources.adapters.report(host, admin_port) for host in hosts[:_ASKED_ADAPTERS])
+    asked = [sources.adapters.report(host, admin_port) for host in hosts[:_ASKED_ADAPTERS]]
     path = ((model_service.get("spec") or {}).get("mcp") or {}).get("path") or "/mcp"
     url = f"http://{naming.service_host(namespace, name)}:{mcp_port}{path}"
     return AdapterObservation(
         ready_endpoints=len(hosts),
-        report=next((report for report in reports if report is not None), None),
+        report=most_telling(asked),
         handshake=sources.adapters.handshake(url, name),
     )
 

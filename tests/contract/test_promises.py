@@ -36,6 +36,7 @@ REFUSALS = [
     Reasons.BACKEND_PORT_UNKNOWN,
     Reasons.TEMPLATE_REJECTED,
     Reasons.NOT_PERMITTED,
+    Reasons.MODEL_SPEC_CONFLICT,
 ]
 TOLD_OTHERWISE = [
     # What is said when all is well, or still under way.
@@ -50,6 +51,7 @@ TOLD_OTHERWISE = [
     Reasons.RELEASED,
     Reasons.WAITING_FOR_ADAPTER,
     Reasons.DISCOVERING,
+    Reasons.WARMING_UP,
     Reasons.ROLLING_OUT,
     Reasons.ROLLOUT_PAUSED,
     Reasons.ROLLOUT_STALLED,

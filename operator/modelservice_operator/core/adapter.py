@@ -136,19 +136,19 @@ def build_config(
     *, namespace: str, name: str, spec: v1alpha1.ModelServiceSpec, ports: Ports
 ) -> adapter_config.AdapterConfig:
     """The config document for the adapters of the ModelService `name`."""
-    backend = spec.backend or v1alpha1.Backend()
-    open_api = backend.open_api or v1alpha1.OpenAPIBackend()
     tools = spec.tools or v1alpha1.Tools()
     mcp = spec.mcp or v1alpha1.Mcp()
     limits = spec.limits or v1alpha1.Limits()
-    version = spec.model.version if spec.model and spec.model.version else "0"
+    model = spec.model or v1alpha1.Model()
     return adapter_config.AdapterConfig(
-        server=adapter_config.ServerConfig(name=name, version=version),
-        backend=adapter_config.BackendConfig(
-            type="OpenAPI" if backend.type == "OpenAPI" else "Auto",
-            open_api=adapter_config.OpenAPIConfig(
-                path=open_api.path, include=open_api.include, exclude=open_api.exclude, tags=open_api.tags
-            ),
+        server=adapter_config.ServerConfig(name=name, version=model.version or "0"),
+        backend=_backend(spec.backend or v1alpha1.Backend()),
+        model=adapter_config.ModelConfig(
+            inputs=_tensors(model.inputs), outputs=_tensors(model.outputs), non_finite=model.non_finite
+        ),
+        warm_up=tuple(
+            adapter_config.WarmUpRequestConfig(tool=request.tool, arguments=request.arguments)
+            for request in (spec.warm_up.requests if spec.warm_up else ())
         ),
         tools=adapter_config.ToolsConfig(
             filter=tools.filter,
@@ -156,6 +156,7 @@ def build_config(
         ),
         mcp=adapter_config.McpConfig(
             path=mcp.path,
+            binary_transfer=mcp.binary_transfer,
             # A list keeps out whoever is not on it: also clients in the cluster, and the operator's own handshake.
             allowed_hosts=(*mcp.allowed_hosts, *naming.service_hosts(namespace, name)) if mcp.allowed_hosts else (),
             allowed_origins=mcp.allowed_origins,
@@ -166,6 +167,27 @@ def build_config(
             max_concurrency=limits.max_concurrency,
         ),
         peers=adapter_config.PeersConfig(host=naming.service_host(namespace, name), port=ports.mcp),
+    )
+
+
+def _backend(backend: v1alpha1.Backend) -> adapter_config.BackendConfig:
+    open_api = backend.open_api or v1alpha1.OpenAPIBackend()
+    v2 = backend.v2 or v1alpha1.V2Backend()
+    open_ai = backend.open_ai or v1alpha1.OpenAIBackend()
+    return adapter_config.BackendConfig(
+        type=backend.type,
+        open_api=adapter_config.OpenAPIConfig(
+            path=open_api.path, include=open_api.include, exclude=open_api.exclude, tags=open_api.tags
+        ),
+        v2=adapter_config.V2Config(models=v2.models, grpc_port=v2.grpc_port or 0),
+        open_ai=adapter_config.OpenAIConfig(models=open_ai.models),
+    )
+
+
+def _tensors(tensors: tuple[v1alpha1.TensorSpec, ...]) -> tuple[adapter_config.TensorConfig, ...]:
+    return tuple(
+        adapter_config.TensorConfig(name=tensor.name, datatype=tensor.datatype, shape=tensor.shape)
+        for tensor in tensors
     )
 
 

@@ -4,7 +4,7 @@ Owns the shape of what was seen: gathered once by `gather`, passed by value to e
 up later; what is not in the snapshot does not take part in the decision.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -40,6 +40,16 @@ class AdapterObservation:
     ready_endpoints: int = 0
     report: AdapterReport | None = None
     handshake: Handshake | None = None
+
+
+def most_telling(reports: Sequence[AdapterReport | None]) -> AdapterReport | None:
+    """The report that speaks for all: of a pod whose model contradicts the spec, if there is one, else the first.
+
+    In a rollout the others may still run the model from before.
+    """
+    known = [report for report in reports if report is not None]
+    contradicting = [report for report in known if report.backend.state == "ModelSpecConflict"]
+    return next(iter([*contradicting, *known]), None)
 
 
 @dataclass(frozen=True, kw_only=True)

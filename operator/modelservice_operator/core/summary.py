@@ -36,7 +36,12 @@ _BACKEND_REASONS: Mapping[BackendState, Reason] = {
     "NotRecognised": Reasons.BACKEND_NOT_RECOGNISED,
     "Invalid": Reasons.BACKEND_SCHEMA_INVALID,
     "NoTools": Reasons.NO_TOOLS,
+    "ModelSpecConflict": Reasons.MODEL_SPEC_CONFLICT,
+    "WarmingUp": Reasons.WARMING_UP,
 }
+
+
+_UNVERIFIABLE: frozenset[BackendState] = frozenset({"WarmingUp", "ModelSpecConflict"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,13 +165,23 @@ def _discovered(observed: Observed) -> _Verdict:
         )
     return _Verdict(
         type=ConditionType.DISCOVERED,
-        status="Unknown" if report.backend.state == "Discovering" else "False",
+        status="Unknown" if report.backend.state in {"Discovering", "WarmingUp"} else "False",
         reason=reason,
         message=message,
     )
 
 
 def _verified(observed: Observed) -> _Verdict:
+    report = observed.adapters.report
+    if report is not None and report.backend.state in _UNVERIFIABLE:
+        # The adapter answers MCP all the same; what it stands for must not be called.
+        reason = _BACKEND_REASONS[report.backend.state]
+        return _Verdict(
+            type=ConditionType.VERIFIED,
+            status="Unknown" if report.backend.state == "WarmingUp" else "False",
+            reason=reason,
+            message=reason.sentence,
+        )
     match observed.adapters.handshake:
         case None:
             return _Verdict(

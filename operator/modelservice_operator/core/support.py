@@ -5,21 +5,17 @@ Owns one table. A field is taken out of it by the change that makes it work, tog
 
 from collections.abc import Callable
 
-from modelservice_api.v1alpha1 import Model, ModelServiceSpec
+from modelservice_api.v1alpha1 import ModelServiceSpec
 
-_OPEN_API_TYPES = ("Auto", "OpenAPI")
+_SERVER_TYPES = ("Auto", "OpenAPI", "V2", "OpenAI")
 
 _UNSUPPORTED: tuple[tuple[str, Callable[[ModelServiceSpec], bool]], ...] = (
     ("injection.mode", lambda spec: spec.injection is not None and spec.injection.mode not in (None, "Workload")),
     ("injection.placement", lambda spec: spec.injection is not None and spec.injection.placement != "container"),
-    ("backend.type", lambda spec: spec.backend is not None and spec.backend.type not in _OPEN_API_TYPES),
-    ("backend.v2", lambda spec: spec.backend is not None and spec.backend.v2 is not None),
-    ("backend.openAI", lambda spec: spec.backend is not None and spec.backend.open_ai is not None),
+    ("backend.type", lambda spec: spec.backend is not None and spec.backend.type not in _SERVER_TYPES),
     ("backend.tvm", lambda spec: spec.backend is not None and spec.backend.tvm is not None),
     ("backend.torch", lambda spec: spec.backend is not None and spec.backend.torch is not None),
     ("backend.onnx", lambda spec: spec.backend is not None and spec.backend.onnx is not None),
-    ("model.inputs", lambda spec: bool((spec.model or Model()).inputs)),
-    ("model.outputs", lambda spec: bool((spec.model or Model()).outputs)),
     ("tools.pinning", lambda spec: spec.tools is not None and spec.tools.pinning != "Report"),
     ("auth", lambda spec: spec.auth is not None),
     ("rateLimiting", lambda spec: spec.rate_limiting is not None),
@@ -27,7 +23,6 @@ _UNSUPPORTED: tuple[tuple[str, Callable[[ModelServiceSpec], bool]], ...] = (
     ("circuitBreaker", lambda spec: spec.circuit_breaker is not None),
     ("retry", lambda spec: spec.retry is not None),
     ("batcher", lambda spec: spec.batcher is not None),
-    ("warmUp", lambda spec: spec.warm_up is not None),
     ("gpu", lambda spec: spec.gpu is not None),
     ("rollout.onRisk", lambda spec: spec.rollout is not None and spec.rollout.on_risk != "Refuse"),
     ("rollout.upgradePolicy", lambda spec: spec.rollout is not None and spec.rollout.upgrade_policy != "Pinned"),

@@ -42,7 +42,13 @@ REFUSALS: list[tuple[str, Observed, str, ConditionType, str]] = [
         "spec.gpu, spec.canary",
     ),
     ("pod mode", spec(injection={"mode": "Pod"}), "NotSupportedYet", ConditionType.ACCEPTED, "spec.injection.mode"),
-    ("a V2 server", spec(backend={"type": "V2"}), "NotSupportedYet", ConditionType.ACCEPTED, "spec.backend.type"),
+    (
+        "a model that the adapter would have to run itself",
+        spec(backend={"type": "TVM", "tvm": {"artifact": "/models/fraud.so"}}),
+        "NotSupportedYet",
+        ConditionType.ACCEPTED,
+        "spec.backend.type, spec.backend.tvm",
+    ),
     (
         "a spec the CRD would refuse",
         spec(limits={"timeout": "fast"}),

@@ -9,7 +9,7 @@ import pytest
 from kube_objects import NOW, adopted, deployment, model_service, modified, observed, with_spec, with_value
 from modelservice_api.adapter_config import AdapterReport, BackendReport, BackendState, ServerConfig, ToolsReport
 from modelservice_operator.core import plan, summary
-from modelservice_operator.core.observed import AdapterObservation, Handshake, Observed
+from modelservice_operator.core.observed import AdapterObservation, Handshake, Observed, most_telling
 
 UID = "6217c01a-db50"
 
@@ -64,6 +64,8 @@ def test_a_ready_model_publishes_its_address_tools_and_server() -> None:
 
 
 @pytest.mark.promise("warm")
+@pytest.mark.promise("warm-up")
+@pytest.mark.promise("refuse-model-spec-conflict")
 @pytest.mark.parametrize(
     ("adapters", "condition", "expected"),
     [
@@ -86,6 +88,16 @@ def test_a_ready_model_publishes_its_address_tools_and_server() -> None:
         ),
         (AdapterObservation(ready_endpoints=1, report=report("NoTools")), "Discovered", ("False", "NoTools")),
         (
+            AdapterObservation(ready_endpoints=1, report=report("WarmingUp"), handshake=SHAKEN),
+            "Verified",
+            ("Unknown", "WarmingUp"),
+        ),
+        (
+            AdapterObservation(ready_endpoints=1, report=report("ModelSpecConflict", "a: …"), handshake=SHAKEN),
+            "Verified",
+            ("False", "ModelSpecConflict"),
+        ),
+        (
             AdapterObservation(ready_endpoints=1, report=report("Ready"), handshake=Handshake(error="refused")),
             "Verified",
             ("False", "HandshakeFailed"),
@@ -99,6 +111,13 @@ def test_no_address_is_published_before_a_handshake_succeeded(
     assert conditions(told)[condition] == expected
     assert conditions(told)["Ready"] == ("False", expected[1])
     assert "address" not in told.status
+
+
+def test_one_pod_whose_model_contradicts_the_spec_speaks_for_all() -> None:
+    good, bad = report("Ready"), report("ModelSpecConflict", "x: is FP32")
+    assert most_telling([None, good, bad]) is bad
+    assert most_telling([None, good]) is good
+    assert most_telling([None]) is None
 
 
 def test_a_published_address_and_the_known_tools_stay_while_the_model_server_is_away() -> None:
