@@ -29,6 +29,8 @@ class Snapshot:
     pipeline: Handler
     backend: Backend | None
     list_ttl_ms: int
+    why_not: str = "The model server has not been found yet; try again in a moment."
+    """What callers read while there is no backend."""
 
 
 FIRST_WAIT: Final = 5.0
@@ -72,7 +74,7 @@ class Calls:
         now = self.snapshot()
         if now.backend is None:  # which tools there are is not known, so neither is that this one is not among them
             record.outcome = errors.TABLE[BackendUnreachableError].outcome
-            raise BackendUnreachableError("The model server has not been found yet; try again in a moment.")
+            raise BackendUnreachableError(now.why_not)
         tool = now.published.tools.get(name)
         if tool is None:
             record.outcome = errors.TABLE[UnknownToolError].outcome
@@ -100,6 +102,8 @@ class Calls:
             self.in_flight -= 1
             record.backend_seconds = context.backend_seconds
             record.backend_status = context.backend_status
+            record.tokens_in = context.tokens_in
+            record.tokens_out = context.tokens_out
 
     def finish(self, record: CallRecord, received: float, status: int, bytes_out: int) -> None:
         """Account for a call that is about to be answered, or never will be."""

@@ -47,5 +47,11 @@ class _Families(Collector):
         for tool, timings in list(seen.backend.items()):
             backend.add_metric((tool,), timings.cumulative(), timings.total)
         yield backend
+        tokens = CounterMetricFamily(
+            "modelservice_tokens", "Tokens that language models read and wrote.", labels=("tool", "type")
+        )
+        for kind, count in list(seen.tokens.items()):
+            tokens.add_metric(kind, count)
+        yield tokens
         for name, description, read in seen.gauges:
             yield GaugeMetricFamily(name, description, value=read())

@@ -32,6 +32,8 @@ class CallRecord:
     backend_status: int = 0
     bytes_in: int = 0
     bytes_out: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
     error: str = ""
 
 
@@ -64,6 +66,7 @@ class Telemetry:
         self.rejections: dict[str, int] = {}
         self.duration: dict[str, Timings] = {}
         self.backend: dict[str, Timings] = {}
+        self.tokens: dict[tuple[str, str], int] = {}
         self.gauges: list[tuple[str, str, Callable[[], float]]] = []
 
     def gauge(self, name: str, description: str, read: Callable[[], float]) -> None:
@@ -100,9 +103,17 @@ class Telemetry:
         if record.backend_status:
             self.backend[tool].observe(record.backend_seconds)
             line["backend_status"] = record.backend_status
+        if record.tokens_in or record.tokens_out:
+            self._count_tokens(record)
+            line["tokens_in"], line["tokens_out"] = record.tokens_in, record.tokens_out
         if record.error:
             line["error"] = record.error
         self.writer.line(line)
+
+    def _count_tokens(self, record: CallRecord) -> None:
+        for kind, count in (("input", record.tokens_in), ("output", record.tokens_out)):
+            key = (record.tool, kind)
+            self.tokens[key] = self.tokens.get(key, 0) + count
 
     def render(self) -> bytes:
         """The metrics as Prometheus reads them. Takes milliseconds with many tools: not for the loop."""

@@ -66,6 +66,8 @@ class CallContext:
     wants_tensors: bool = False
     backend_seconds: float = 0.0
     backend_status: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
