@@ -11,13 +11,13 @@ from typing import Final
 
 from modelservice_api.adapter_config import AdapterConfig, AdapterReport, BackendReport, ToolsReport
 from modelservice_sidecar import inbound as requests
-from modelservice_sidecar import memory, pipeline
+from modelservice_sidecar import memory, pipeline, vetting
 from modelservice_sidecar.admin_http import AdminEndpoint
 from modelservice_sidecar.backends.base import Backend, Description
-from modelservice_sidecar.calls import Calls, Snapshot
+from modelservice_sidecar.calls import NOT_FOUND_YET, Calls, Snapshot
 from modelservice_sidecar.clock import Clock
 from modelservice_sidecar.config_file import BadDocumentError, ConfigFile
-from modelservice_sidecar.core import revisions
+from modelservice_sidecar.core import revisions, trace
 from modelservice_sidecar.core.catalogue import Catalogue
 from modelservice_sidecar.discovery import Discovery, Pace
 from modelservice_sidecar.exchange import Timing
@@ -25,7 +25,7 @@ from modelservice_sidecar.inbound import ASGIApp, Receive, Scope, Send
 from modelservice_sidecar.log import LineWriter
 from modelservice_sidecar.mcp_http import McpEndpoint
 from modelservice_sidecar.middleware.body import Body
-from modelservice_sidecar.middleware.context import Context
+from modelservice_sidecar.middleware.context import Context, new_hex
 from modelservice_sidecar.middleware.drain import Drain
 from modelservice_sidecar.middleware.origin import Origin
 from modelservice_sidecar.peers import Peers
@@ -81,6 +81,8 @@ class Adapter:
         self._file = options.config_file
         self._published = Published()
         self._backend: Backend | None = None
+        self._conflict: str | None = None
+        self._warmed: Description | None = None
         self._peers = self._find_peers(config)
         self._snapshot = self._take_snapshot()
         self.discovery = Discovery(self._pool, config.backend, on_found=self._publish, writer=writer, pace=options.pace)
@@ -213,7 +215,7 @@ class Adapter:
         self._snapshot = self._take_snapshot()
         if config.backend != before.backend:
             await self.discovery.reconfigure(config.backend)
-        elif config.tools != before.tools:
+        elif (config.tools, config.model, config.warm_up) != (before.tools, before.model, before.warm_up):
             await self.discovery.republish()
 
     async def _watch_config(self, file: ConfigFile) -> None:
@@ -230,17 +232,42 @@ class Adapter:
             await asyncio.sleep(self._options.config_poll)
 
     async def _publish(self, backend: Backend, description: Description) -> BackendReport:
-        """Swap in what was found, tell who listens, and say how it went."""
-        tools = self.config.tools
-        published = await asyncio.to_thread(publish, description.tools, tools, description.notes)
+        """Swap in what was found if it may be published, tell who listens, and say how it went."""
+        config = self.config
+        self._conflict = vetting.conflict(config.model, description)
+        if self._conflict is not None:
+            self._swap(Published(), None)
+            return BackendReport(type=description.kind, state="ModelSpecConflict", message=self._conflict)
+        published = await asyncio.to_thread(publish, description.tools, config.tools, description.notes)
         memory.give_back()
+        if config.warm_up and self._warmed is not description:
+            failed = await self._warm_up(backend, description, published)
+            if failed is not None:
+                return BackendReport(type=description.kind, state="WarmingUp", message=failed)
+            self._warmed = description
+        self._swap(published, backend)
+        return _report(description, published)
+
+    async def _warm_up(self, backend: Backend, description: Description, published: Published) -> str | None:
+        def on_call(message: str) -> None:
+            self.discovery.tell(BackendReport(type=description.kind, state="WarmingUp", message=message))
+
+        return await vetting.warm_up(
+            backend,
+            published,
+            self.config.warm_up,
+            seconds=self.config.limits.timeout,
+            new_ids=lambda: trace.choose(trace.Wanted(), trace.Wanted(), new_hex),
+            on_call=on_call,
+        )
+
+    def _swap(self, published: Published, backend: Backend | None) -> None:
         changed = published.catalogue.hash != self._published.catalogue.hash
         self._published = published
         self._backend = backend
         self._snapshot = self._take_snapshot()
         if changed:
             self.subscriptions.tools_changed()
-        return _report(description, published)
 
     def _find_peers(self, config: AdapterConfig) -> Peers | None:
         if not config.peers.host:
@@ -254,6 +281,9 @@ class Adapter:
             pipeline=pipeline.build(self.config.limits, self._limiter, self._peers),
             backend=self._backend,
             list_ttl_ms=LIST_TTL_MS if self._backend is not None else LIST_TTL_MS_BEFORE_READY,
+            why_not=NOT_FOUND_YET
+            if self._conflict is None
+            else f"The model is not what was declared: {self._conflict}",
         )
 
     def _add_gauges(self) -> None:
@@ -286,10 +316,10 @@ def create_app(
 
 def _report(description: Description, published: Published) -> BackendReport:
     catalogue = published.catalogue
-    said = " ".join(catalogue.notes[:3])
+    said = " ".join([*filter(None, [description.because]), *catalogue.notes[:3]])
     if len(catalogue.notes) > 3:
         said += f" And {len(catalogue.notes) - 3} more."
     if not catalogue.tools:
-        message = said or "The OpenAPI document describes no operation that is published."
+        message = said or "The model server offers no operation and no model that is published."
         return BackendReport(type=description.kind, state="NoTools", message=message)
     return BackendReport(type=description.kind, state="Ready", message=said)

@@ -19,6 +19,8 @@ from modelservice_sidecar.pipeline import Call, Handler
 from modelservice_sidecar.published import Published
 from modelservice_sidecar.telemetry import CallRecord, Telemetry
 
+NOT_FOUND_YET: Final = "The model server has not been found yet; try again in a moment."
+
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
@@ -29,7 +31,7 @@ class Snapshot:
     pipeline: Handler
     backend: Backend | None
     list_ttl_ms: int
-    why_not: str = "The model server has not been found yet; try again in a moment."
+    why_not: str = NOT_FOUND_YET
     """What callers read while there is no backend."""
 
 

@@ -27,6 +27,9 @@ class Pace:
     steady: float = 10.0
 
 
+_UNDER_WAY: Final = frozenset({"Discovering", "WarmingUp", "Unreachable"})
+_SETTLED: Final = frozenset({"Ready", "NoTools"})
+
 FIRST_REPORT: Final = BackendReport(type="Auto", state="Discovering", message="The model server is being looked for.")
 
 
@@ -83,7 +86,7 @@ class Discovery:
         await self._until(self._looked, seconds)
 
     async def _until(self, event: asyncio.Event, seconds: float) -> None:
-        if self._found.is_set() or self.report.state not in {"Discovering", "Unreachable"}:
+        if self._found.is_set() or self.report.state not in _UNDER_WAY:
             return
         self.look_now()
         with suppress(TimeoutError):
@@ -101,7 +104,7 @@ class Discovery:
     async def republish(self) -> None:
         """Publish what is known once more: the configuration of the tools changed."""
         if self._backend is not None and self._seen is not None:
-            self._tell(await self._on_found(self._backend, self._seen))
+            self.tell(await self._on_found(self._backend, self._seen))
 
     async def attempt(self) -> bool:
         """Describe once and publish what is new; whether the model server was understood."""
@@ -112,23 +115,25 @@ class Discovery:
             else:
                 backend, description = self._backend, await self._backend.describe()
         except DescribeError as error:
-            self._tell(BackendReport(type=self._kind(), state=error.state, message=str(error)))
+            self.tell(BackendReport(type=self._kind(), state=error.state, message=str(error)))
             return False
         if config is not self._config:
             return False  # reconfigured meanwhile; the next turn looks with the new one
         changed = self._seen is None or description.fingerprint != self._seen.fingerprint
         self._backend = backend
-        if changed or self.report.state not in {"Ready", "NoTools"}:
-            self._tell(await self._on_found(backend, description))
+        if changed or self.report.state not in _SETTLED:
             self._seen = description
-            self._found.set()
-            await backend.warm_up()
-        return True
+            self.tell(await self._on_found(backend, description))
+            if self.report.state in _SETTLED:
+                self._found.set()
+                await backend.warm_up()
+        return self.report.state in _SETTLED
 
     def _kind(self) -> BackendType:
         return self._backend.kind if self._backend is not None else self._config.type
 
-    def _tell(self, report: BackendReport) -> None:
+    def tell(self, report: BackendReport) -> None:
+        """This is how it stands now; what is new goes to the log."""
         if report != self.report:
             self._writer.event("backend", type=report.type, state=report.state, message=report.message)
         self.report = report
