@@ -85,7 +85,7 @@ class Adapter:
         self._warmed: Description | None = None
         self._peers = self._find_peers(config)
         self._snapshot = self._take_snapshot()
-        self.discovery = Discovery(self._pool, config.backend, on_found=self._publish, writer=writer, pace=options.pace)
+        self.discovery = Discovery(self._pool, config, on_found=self._publish, writer=writer, pace=options.pace)
         self.calls = Calls(
             snapshot=self.snapshot,
             telemetry=self.telemetry,
@@ -213,9 +213,9 @@ class Adapter:
             # Calls in flight keep the old peers until they end; their connections are never reused.
             self._peers = self._find_peers(config)
         self._snapshot = self._take_snapshot()
-        if config.backend != before.backend:
-            await self.discovery.reconfigure(config.backend)
-        elif (config.tools, config.model, config.warm_up) != (before.tools, before.model, before.warm_up):
+        if (config.backend, config.model) != (before.backend, before.model):
+            await self.discovery.reconfigure(config)
+        elif (config.tools, config.warm_up) != (before.tools, before.warm_up):
             await self.discovery.republish()
 
     async def _watch_config(self, file: ConfigFile) -> None:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from modelservice_api.adapter_config import BackendConfig, BackendReport, BackendType
+from modelservice_api.adapter_config import AdapterConfig, BackendReport, BackendType
 from modelservice_sidecar.backends import probe
 from modelservice_sidecar.backends.base import Backend, Description
 from modelservice_sidecar.core.errors import DescribeError
@@ -39,7 +39,7 @@ class Discovery:
     def __init__(
         self,
         pool: Pool,
-        config: BackendConfig,
+        config: AdapterConfig,
         *,
         on_found: Callable[[Backend, Description], Awaitable[BackendReport]],
         writer: LineWriter,
@@ -93,7 +93,7 @@ class Discovery:
             async with asyncio.timeout(seconds):
                 await event.wait()
 
-    async def reconfigure(self, config: BackendConfig) -> None:
+    async def reconfigure(self, config: AdapterConfig) -> None:
         """Look again under another configuration."""
         self._config = config
         backend, self._backend, self._seen = self._backend, None, None
@@ -107,7 +107,7 @@ class Discovery:
             self.tell(await self._on_found(self._backend, self._seen))
 
     async def attempt(self) -> bool:
-        """Describe once and publish what is new; whether the model server was understood."""
+        """Describe once and publish what is new; whether the model server was understood and nothing more is to come soon."""
         config = self._config
         try:
             if self._backend is None:
@@ -127,10 +127,10 @@ class Discovery:
             if self.report.state in _SETTLED:
                 self._found.set()
                 await backend.warm_up()
-        return self.report.state in _SETTLED
+        return self.report.state in _SETTLED and not description.unsettled
 
     def _kind(self) -> BackendType:
-        return self._backend.kind if self._backend is not None else self._config.type
+        return self._backend.kind if self._backend is not None else self._config.backend.type
 
     def tell(self, report: BackendReport) -> None:
         """This is how it stands now; what is new goes to the log."""

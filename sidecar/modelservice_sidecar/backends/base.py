@@ -18,7 +18,8 @@ from modelservice_sidecar.core.trace import Ids
 class Description:
     """What a model server says it can do. Equal `fingerprint`s mean nothing changed.
 
-    `because` is a sentence about what it was recognised by.
+    `because` is a sentence about what it was recognised by. `unsettled`: models are being loaded, so it is worth to look again
+    soon.
     """
 
     kind: BackendType
@@ -26,6 +27,7 @@ class Description:
     tools: tuple[ToolSpec, ...]
     notes: tuple[str, ...] = ()
     because: str = ""
+    unsettled: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

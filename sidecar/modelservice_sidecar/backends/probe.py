@@ -6,30 +6,30 @@ Owns the order of kinds. A later kind adds one row; nothing else changes here.
 from collections.abc import Callable
 from typing import Final
 
-from modelservice_api.adapter_config import BackendConfig, BackendType
+from modelservice_api.adapter_config import AdapterConfig, BackendType
 from modelservice_sidecar.backends.base import Backend, Description
 from modelservice_sidecar.backends.openapi import OpenAPIBackend
 from modelservice_sidecar.core.errors import DescribeError
 from modelservice_sidecar.upstream import Pool
 
-Make = Callable[[Pool, BackendConfig], Backend]
+Make = Callable[[Pool, AdapterConfig], Backend]
 
 KINDS: Final[dict[BackendType, Make]] = {
-    "OpenAPI": lambda pool, config: OpenAPIBackend(pool, config.open_api),
+    "OpenAPI": lambda pool, config: OpenAPIBackend(pool, config.backend.open_api),
 }
 
 PROBED: Final[tuple[BackendType, ...]] = ("OpenAPI",)
 """What `Auto` tries, in this order: most specific first, for a server of a specific kind may serve an OpenAPI document too."""
 
 
-async def find(pool: Pool, config: BackendConfig) -> tuple[Backend, Description]:
+async def find(pool: Pool, config: AdapterConfig) -> tuple[Backend, Description]:
     """The first kind that can describe what is there.
 
     Raises:
         DescribeError: none can; the text of the kind that came closest, or of all that were tried.
     """
     tried: list[tuple[BackendType, DescribeError]] = []
-    for kind in PROBED if config.type == "Auto" else (config.type,):
+    for kind in PROBED if config.backend.type == "Auto" else (config.backend.type,):
         backend = KINDS[kind](pool, config)
         try:
             return backend, await backend.describe()
