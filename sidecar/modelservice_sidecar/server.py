@@ -13,6 +13,7 @@ import asyncio
 import logging
 import signal
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -28,6 +29,8 @@ from modelservice_sidecar.uvicorn_parts import Config, Server
 BACKLOG = 1024
 KEEP_ALIVE = 75
 """Seconds an idle connection stays open: longer than gateways keep theirs, so that they are the ones to close."""
+SWITCH = 0.001
+"""Seconds after which a thread that works gives way to the loop; Python's own five milliseconds are a whole call."""
 _FINISH_SPARE = 2.0
 
 
@@ -103,6 +106,7 @@ async def serve(adapter: Adapter, listen: Listen, *, on_ready: "asyncio.Event | 
     await admin.up.wait()
     await mcp.up.wait()
     memory.settle()
+    sys.setswitchinterval(SWITCH)
     adapter.writer.event(
         "ready",
         mcp_port=mcp_sockets[0].getsockname()[1],

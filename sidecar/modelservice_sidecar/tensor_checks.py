@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from modelservice_sidecar.core import tensors
 from modelservice_sidecar.core.tensors import Signature, Tensor, TensorSpec
-from modelservice_sidecar.validation import Check, compile_check
+from modelservice_sidecar.validation import Check, Problem, compile_first
 
 _MAX_NAMED: Final = 5
 
@@ -41,14 +41,16 @@ def compile_tensor_check(signature: Signature) -> Check:
 
 
 def is_unbatched(spec: TensorSpec, value: object) -> bool:
-    """Whether this argument of a batched tool comes without its batch axis."""
-    return tensors.is_unbatched(spec, _rank(value))
+    """Whether this argument of a batched tool comes without its batch axis. An empty list is no rows, not an empty row."""
+    return value != [] and tensors.is_unbatched(spec, _rank(value))
 
 
 def _compile(spec: TensorSpec, signature: Signature) -> Callable[[Any], str | None]:
     """A check of one argument; what it says begins with the rest of the path."""
-    whole = compile_check(tensors.list_schema(spec))
-    one_row = compile_check(tensors.list_schema(spec, skip_batch=True)) if signature.batched else whole
+    whole = compile_first(tensors.list_schema(spec, alternatives=False))
+    one_row = whole
+    if signature.batched:
+        one_row = compile_first(tensors.list_schema(spec, skip_batch=True, alternatives=False))
 
     def check(value: Any) -> str | None:
         if isinstance(value, Tensor):
@@ -57,21 +59,32 @@ def _compile(spec: TensorSpec, signature: Signature) -> Callable[[Any], str | No
             return _object_problem(spec, signature, value)
         lists = one_row if signature.batched and is_unbatched(spec, value) else whole
         problem = lists(value)
-        return None if problem is None else f"{problem[1:]} ({spec})"
+        return None if problem is None else f"{problem.path}: {_worded(spec, problem)} ({spec})"
 
     return check
 
 
-_check_object: Check | None = None
+def _worded(spec: TensorSpec, problem: Problem) -> str:
+    wide = tensors.is_wide(spec.datatype)
+    if wide and problem.keyword in {"minimum", "maximum"}:
+        least, _ = tensors.integer_range(spec.datatype)
+        if problem.keyword == "maximum" or least < 0:
+            return "the integer is beyond 2^53, where JSON readers lose digits; write it as a string of its digits"
+    if wide and problem.keyword == "pattern":
+        return "the string is no integer in decimal digits"
+    return problem.message
+
+
+_check_object: Callable[[Any], Problem | None] | None = None
 
 
 def _object_problem(spec: TensorSpec, signature: Signature, value: Mapping[str, Any]) -> str | None:
     global _check_object
     if _check_object is None:
-        _check_object = compile_check(tensors.TENSOR_OBJECT)
+        _check_object = compile_first(tensors.TENSOR_OBJECT)
     problem = _check_object(value)
     if problem is not None:
-        return problem[1:]
+        return f"{problem.path}: {problem.message}"
     return _tensor_problem(spec, signature, value["dtype"], tuple(value["shape"]))
 
 

@@ -4,8 +4,9 @@ Owns the choice of validator and the wording of what is wrong. `jsonschema_rs` i
 it answers in under a microsecond for small arguments, where the pure Python validator takes a hundred.
 """
 
+from collections.abc import Callable
 from itertools import islice
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from modelservice_sidecar.core.schema import Schema
 
@@ -17,6 +18,14 @@ _BACKTRACKS: Final = 50_000
 
 class SchemaNotCompilableError(Exception):
     """The schema is not valid JSON Schema 2020-12; the text says where."""
+
+
+class Problem(NamedTuple):
+    """One thing that is wrong: where (`[0].name`, empty for the value itself), with which keyword of the schema, and how."""
+
+    path: str
+    keyword: str
+    message: str
 
 
 class Check(Protocol):
@@ -31,17 +40,7 @@ def compile_check(schema: Schema) -> Check:
     Raises:
         SchemaNotCompilableError: the schema is not usable.
     """
-    import jsonschema_rs  # a few megabytes that an adapter without tools does not need
-
-    try:
-        validator = jsonschema_rs.Draft202012Validator(
-            schema,
-            offline=True,
-            mask="the value",  # values can be large and are the caller's: they are not repeated
-            pattern_options=jsonschema_rs.FancyRegexOptions(backtrack_limit=_BACKTRACKS),
-        )
-    except (ValueError, jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError) as error:
-        raise SchemaNotCompilableError(str(error).splitlines()[0][:_MAX_MESSAGE] or "invalid schema") from error
+    validator = _compiled(schema)
 
     def check(value: Any) -> str | None:
         try:
@@ -54,6 +53,55 @@ def compile_check(schema: Schema) -> Check:
     return check
 
 
+def is_pattern(pattern: str) -> bool:
+    """Whether the validator can use this regular expression."""
+    import jsonschema_rs
+
+    try:
+        jsonschema_rs.Draft202012Validator({"pattern": pattern}, offline=True)
+    except (ValueError, jsonschema_rs.ValidationError):
+        return False
+    return True
+
+
+def compile_first(schema: Schema) -> Callable[[Any], Problem | None]:
+    """Like `compile_check`, for callers that word one problem themselves: it tells the first.
+
+    Raises:
+        SchemaNotCompilableError: the schema is not usable.
+    """
+    validator = _compiled(schema)
+
+    def check(value: Any) -> Problem | None:
+        try:
+            if validator.is_valid(value):
+                return None
+            error = next(validator.iter_errors(value))
+        except ValueError:
+            return Problem("", "", "holds a value that is out of range")
+        return Problem(_path(error), str(error.kind.name), error.message[:_MAX_MESSAGE])
+
+    return check
+
+
+def _compiled(schema: Schema) -> Any:
+    import jsonschema_rs  # a few megabytes that an adapter without tools does not need
+
+    try:
+        return jsonschema_rs.Draft202012Validator(
+            schema,
+            offline=True,
+            mask="the value",  # values can be large and are the caller's: they are not repeated
+            pattern_options=jsonschema_rs.FancyRegexOptions(backtrack_limit=_BACKTRACKS),
+        )
+    except (ValueError, jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError) as error:
+        raise SchemaNotCompilableError(str(error).splitlines()[0][:_MAX_MESSAGE] or "invalid schema") from error
+
+
 def _words(error: Any) -> str:
+    return f"${_path(error)}: {error.message[:_MAX_MESSAGE]}"
+
+
+def _path(error: Any) -> str:
     path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in list(error.instance_path)[:32])
-    return f"${path[:_MAX_MESSAGE]}: {error.message[:_MAX_MESSAGE]}"
+    return path[:_MAX_MESSAGE]

@@ -5,10 +5,10 @@ nothing is rounded, truncated or reinterpreted in silence. Pure. It needs numpy,
 import this module where a tensor is first met, never at the top of one that every adapter loads.
 """
 
-import base64
 import binascii
 import struct
 from collections.abc import Mapping
+from itertools import chain
 from math import nan, prod
 from typing import Any, Final
 
@@ -75,21 +75,28 @@ def from_base64(fields: Mapping[str, Any], *, limit: int) -> Tensor:
         CodecError: as `from_bytes`, or the text is not base64.
     """
     text = fields["data"]
+    if fields["dtype"] in ITEM_SIZES:
+        _bounded_shape(fields["shape"], fields["dtype"], limit)
     if len(text) * 3 // 4 > limit + 3:
         raise CodecError(f"is larger than {limit} bytes", ".data")
-    try:
-        data = base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
-        raise CodecError("is not base64", ".data") from None
-    return from_bytes(fields["dtype"], fields["shape"], data, limit=limit)
+    return from_bytes(fields["dtype"], fields["shape"], _base64(text), limit=limit)
 
 
 def from_lists(value: object, datatype: Datatype, *, limit: int) -> Tensor:
     """A tensor from nested JSON lists whose leaves are already known to be of the datatype's JSON type.
 
+    Works through large lists piece by piece: a thread that does this lets the others in between two pieces.
+
     Raises:
         CodecError: lists of unequal length, a number that the datatype cannot hold, or more than `limit` bytes.
     """
+    if datatype != "BYTES":
+        shape = _first_shape(value)
+        if shape and 0 < prod(shape) * ITEM_SIZES[datatype] <= limit:
+            found = np.empty(shape, _DTYPES[datatype])
+            if _fill(found, value, datatype):
+                return Tensor(datatype=datatype, shape=shape, data=found.reshape(-1).view(np.uint8).data)
+    # Small, or something is wrong: leaf by leaf, which can say where.
     shape, leaves = _flatten(value)
     if len(leaves) * max(ITEM_SIZES[datatype], 1) > limit:
         raise CodecError(f"is larger than {limit} bytes")
@@ -97,9 +104,9 @@ def from_lists(value: object, datatype: Datatype, *, limit: int) -> Tensor:
         return Tensor(datatype=datatype, shape=shape, data=_join_strings(leaves, limit))
     if datatype in FLOATS:
         return Tensor(datatype=datatype, shape=shape, data=_floats(leaves, datatype, shape))
-    if datatype in {"INT64", "UINT64"}:
-        return Tensor(datatype=datatype, shape=shape, data=_wide_integers(leaves, datatype, shape))
-    return Tensor(datatype=datatype, shape=shape, data=np.array(leaves, _DTYPES[datatype]).tobytes())
+    if datatype == "BOOL":
+        return Tensor(datatype=datatype, shape=shape, data=np.array(leaves, "?").tobytes())
+    return Tensor(datatype=datatype, shape=shape, data=_safe_integers(leaves, datatype, shape))
 
 
 def from_flat(value: object, datatype: str, shape: object, *, limit: int, nulls: bool = False) -> Tensor:
@@ -135,9 +142,7 @@ def array(tensor: Tensor) -> Array:
         found[:] = split_bytes(tensor.data)
         return found.reshape(tensor.shape)
     flat = np.frombuffer(tensor.data, _DTYPES[tensor.datatype])
-    if tensor.datatype == "BF16":
-        flat = (flat.astype("<u4") << 16).view("<f4")
-    return flat.reshape(tensor.shape)
+    return _widened(flat, tensor.datatype).reshape(tensor.shape)
 
 
 def from_array(values: Array, datatype: Datatype | None = None) -> Tensor:
@@ -165,7 +170,15 @@ def from_array(values: Array, datatype: Datatype | None = None) -> Tensor:
 
 def is_finite(tensor: Tensor) -> bool:
     """Whether no element is NaN or an infinity."""
-    return tensor.datatype not in FLOATS or bool(np.isfinite(array(tensor)).all())
+    return non_finite_path(tensor) is None
+
+
+def non_finite_path(tensor: Tensor) -> str | None:
+    """Where the first element stands that is NaN or an infinity, such as `[3][0]`; `None` where there is none."""
+    if tensor.datatype not in FLOATS:
+        return None
+    finite = np.isfinite(array(tensor))
+    return None if finite.all() else _path(int(np.argmin(finite)), tensor.shape)
 
 
 def to_json(tensor: Tensor) -> bytes:
@@ -264,6 +277,80 @@ def _check_bytes(data: bytes | bytearray | memoryview, elements: int) -> None:
         raise CodecError(f"has {found} elements, its shape says {elements}")
 
 
+_PIECE: Final = 16_384
+"""Elements that are converted at once: well below a millisecond, in which the interpreter can do nothing else."""
+
+_BASE64_PIECE: Final = 256 * 1024
+"""Characters that are decoded at once, for the same reason; a multiple of four."""
+
+
+def _base64(text: str) -> bytes:
+    pieces: list[bytes] = []
+    try:
+        for at in range(0, len(text), _BASE64_PIECE):
+            piece = text[at : at + _BASE64_PIECE]
+            if at + _BASE64_PIECE < len(text) and piece.endswith("="):
+                raise CodecError("is not base64", ".data")
+            pieces.append(binascii.a2b_base64(piece, strict_mode=True))
+    except ValueError:
+        raise CodecError("is not base64", ".data") from None
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def _first_shape(value: object) -> tuple[int, ...]:
+    """The shape that the first element of each level tells; empty for no list, or for one that no tensor can be."""
+    shape: list[int] = []
+    while isinstance(value, list):
+        if len(shape) == MAX_RANK or not value:
+            return ()
+        shape.append(len(value))
+        value = value[0]
+    return tuple(shape)
+
+
+def _fill(found: Array, value: Any, datatype: Datatype) -> bool:
+    """Convert nested lists into an array of the shape they should have; false where they are not as they should be."""
+    if not isinstance(value, list) or len(value) != len(found):
+        return False
+    each = found.size // len(found)
+    if each > _PIECE:
+        return all(_fill(part, item, datatype) for part, item in zip(found, value, strict=True))
+    step = _PIECE // each
+    return all(_fill_piece(found[at : at + step], value[at : at + step], datatype) for at in range(0, len(value), step))
+
+
+def _fill_piece(found: Array, value: list[Any], datatype: Datatype) -> bool:
+    try:
+        given = np.array(value)
+    except (ValueError, OverflowError):  # lists of unequal length, or an integer beyond everything
+        return False
+    if given.shape != found.shape:
+        return False
+    kind = given.dtype.kind
+    if datatype == "BOOL":
+        if kind != "b":
+            return False
+        found[...] = given
+    elif datatype in FLOATS:
+        if kind not in "iuf":
+            return False
+        with np.errstate(over="ignore"):
+            narrow = _to_bf16(given) if datatype == "BF16" else given.astype(found.dtype)
+        found[...] = narrow
+        return bool(np.isfinite(_widened(narrow, datatype)).all())
+    else:
+        least, most = integer_range(datatype)
+        if kind not in "iu" or given.min() < max(least, -MAX_EXACT) or given.max() > min(most, MAX_EXACT):
+            return False
+        found[...] = given
+    return True
+
+
+def _widened(values: Array, datatype: Datatype) -> Array:
+    """BF16's bits as the FP32 they stand for; anything else as it is."""
+    return (values.astype("<u4") << 16).view("<f4") if datatype == "BF16" else values
+
+
 def _flatten(value: object) -> tuple[tuple[int, ...], list[Any]]:
     """Shape and leaves of nested lists, level by level, so that depth costs no stack."""
     shape: list[int] = []
@@ -272,17 +359,15 @@ def _flatten(value: object) -> tuple[tuple[int, ...], list[Any]]:
         if len(shape) == MAX_RANK:
             raise CodecError(f"is nested deeper than {MAX_RANK} lists")
         length = len(level[0])
-        below: list[Any] = []
         for number, item in enumerate(level):
             if not isinstance(item, list) or len(item) != length:
                 size = f"{len(item)} elements" if isinstance(item, list) else "none"
                 raise CodecError(f"has {size} where the first of its kind has {length}", _path(number, shape))
-            below += item
         shape.append(length)
-        level = below
-    for number, item in enumerate(level):
-        if isinstance(item, list):
-            raise CodecError("is a list where the first of its kind is not", _path(number, shape))
+        level = list(chain.from_iterable(level))
+    if list in set(map(type, level)):
+        number = next(number for number, item in enumerate(level) if isinstance(item, list))
+        raise CodecError("is a list where the first of its kind is not", _path(number, shape))
     return tuple(shape), level
 
 
@@ -328,7 +413,7 @@ def _floats(leaves: list[Any], datatype: Datatype, shape: tuple[int, ...], *, fi
         raise CodecError(f"holds a number that {datatype} cannot hold") from None
     with np.errstate(over="ignore"):
         narrow = _to_bf16(wide) if datatype == "BF16" else wide.astype(_DTYPES[datatype])
-    values = (narrow.astype("<u4") << 16).view("<f4") if datatype == "BF16" else narrow
+    values = _widened(narrow, datatype)
     # A finite JSON number that becomes an infinity was not told to the model as it was given.
     if finite and wide.size and not np.isfinite(values).all():
         raise CodecError(f"is beyond what {datatype} can hold", _path(int(np.argmin(np.isfinite(values))), shape))
@@ -342,18 +427,18 @@ def _to_bf16(values: Array) -> Array:
     return np.where(np.isnan(values), np.uint16(0x7FC0), rounded)
 
 
-def _wide_integers(leaves: list[Any], datatype: Datatype, shape: tuple[int, ...]) -> bytes:
-    plain = np.array(leaves)
-    if plain.dtype == np.int64 and not _is_wide(plain) and (datatype == "INT64" or plain.min() >= 0):
-        return plain.astype(_DTYPES[datatype]).tobytes()
+def _safe_integers(leaves: list[Any], datatype: Datatype, shape: tuple[int, ...]) -> bytes:
+    """Integers, or strings of their digits where a JSON number might have lost some on its way."""
     least, most = integer_range(datatype)
     found: list[int] = []
     for number, leaf in enumerate(leaves):
         value = int(leaf)
-        if isinstance(leaf, int) and abs(leaf) > MAX_EXACT:
+        if not isinstance(leaf, str) and abs(value) > MAX_EXACT:
             raise CodecError(
                 "is beyond 2^53 and may have lost digits on its way; write it as a string", _path(number, shape)
             )
+        if value != leaf and not isinstance(leaf, str):
+            raise CodecError(f"is no {datatype}", _path(number, shape))
         if not least <= value <= most:
             raise CodecError(f"is beyond what {datatype} can hold", _path(number, shape))
         found.append(value)

@@ -102,18 +102,28 @@ class TensorSpec:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Control:
+    """An argument beside the tensors: one plain value that tells the model server something about the call."""
+
+    name: str
+    schema: Schema
+    required: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Signature:
     """What a model takes and gives.
 
     `max_batch` above 0 says that axis 0 of every tensor is the batch axis with at most so many rows: callers may leave it
     out of all inputs, and it is then left out of all outputs. `nulls`: values that are no finite number may go in, and come
-    out as null in JSON; otherwise they are errors.
+    out as null in JSON; otherwise they are errors. `controls` are arguments that are no tensors.
     """
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     max_batch: int = 0
     nulls: bool = False
+    controls: tuple[Control, ...] = ()
 
     @property
     def batched(self) -> bool:
@@ -150,11 +160,15 @@ def batch_axis(spec: TensorSpec, max_batch: int) -> TensorSpec:
 
 def input_schema(signature: Signature) -> Schema:
     """The tool's input schema: nested lists, or one tensor object per argument."""
-    properties = {spec.key: _argument(spec, batched=signature.batched) for spec in signature.inputs}
+    properties: Schema = {spec.key: _argument(spec, batched=signature.batched) for spec in signature.inputs}
+    required = [spec.key for spec in signature.inputs if not spec.optional]
+    for control in signature.controls:
+        properties[control.name] = control.schema
+        required += [control.name] if control.required else []
     return {
         "type": "object",
         "properties": properties,
-        "required": [spec.key for spec in signature.inputs if not spec.optional],
+        "required": required,
         "additionalProperties": False,
         "$defs": {"Tensor": TENSOR_OBJECT},
     }
@@ -177,9 +191,14 @@ def output_schema(signature: Signature) -> Schema:
     return schema
 
 
-def list_schema(spec: TensorSpec, *, skip_batch: bool = False, nullable: bool = False) -> Schema:
-    """The schema of one tensor as nested lists; `skip_batch` leaves axis 0 out."""
-    schema = _element(spec.datatype, nullable=nullable)
+def list_schema(
+    spec: TensorSpec, *, skip_batch: bool = False, nullable: bool = False, alternatives: bool = True
+) -> Schema:
+    """The schema of one tensor as nested lists; `skip_batch` leaves axis 0 out.
+
+    Without `alternatives` it means the same with no `anyOf`, whose failures do not say what is wrong.
+    """
+    schema = _element(spec.datatype, nullable=nullable) if alternatives else _plain_element(spec.datatype)
     for axis in range(len(spec.shape) - 1, 0 if skip_batch else -1, -1):
         least, most = spec.range_of(axis)
         schema = {"type": "array", "items": schema}
@@ -247,7 +266,7 @@ def _element(datatype: Datatype, *, nullable: bool) -> Schema:
     if datatype in FLOATS:
         return {"type": ["number", "null"] if nullable else "number"}
     least, most = integer_range(datatype)
-    if most <= MAX_EXACT:
+    if not is_wide(datatype):
         return {"type": "integer", "minimum": least, "maximum": most}
     return {
         "anyOf": [
@@ -257,10 +276,23 @@ def _element(datatype: Datatype, *, nullable: bool) -> Schema:
     }
 
 
+def _plain_element(datatype: Datatype) -> Schema:
+    element = _element(datatype, nullable=False)
+    if "anyOf" not in element:
+        return element
+    number, digits = element["anyOf"]
+    return {**number, "type": ["integer", "string"], "pattern": digits["pattern"]}
+
+
 def integer_range(datatype: Datatype) -> tuple[int, int]:
     """The smallest and largest value of an integer datatype."""
     bits = ITEM_SIZES[datatype] * 8
     return (0, 2**bits - 1) if datatype.startswith("U") else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+
+
+def is_wide(datatype: Datatype) -> bool:
+    """Whether integers of this datatype can be beyond what every JSON reader keeps exactly."""
+    return datatype in {"INT64", "UINT64"}
 
 
 def shape_problem(spec: TensorSpec, shape: Sequence[int], *, skip_batch: bool = False) -> str | None:
