@@ -19,23 +19,30 @@ def compile_tensor_check(signature: Signature) -> Check:
     specs = {spec.key: spec for spec in signature.inputs}
     checks = {key: _compile(spec, signature) for key, spec in specs.items()}
     required = [spec.key for spec in signature.inputs if not spec.optional]
+    required += [control.name for control in signature.controls if control.required]
+    controls = {control.name: compile_first(control.schema) for control in signature.controls}
 
     def check(value: Any) -> str | None:
         if not isinstance(value, dict):
             return "$: is not an object"
         arguments: dict[str, Any] = value
-        unknown = [key for key in arguments if key not in specs]
+        unknown = [key for key in arguments if key not in specs and key not in controls]
         if unknown:
-            known = ", ".join(specs) or "none"
+            known = ", ".join([*specs, *controls]) or "none"
             return f"$.{str(unknown[0])[:64]}: is no argument of this tool; its arguments are {known}"
         missing = [key for key in required if key not in arguments]
         if missing:
             return f"$: lacks {', '.join(missing[:_MAX_NAMED])}"
-        for key, given in arguments.items():
+        tensors_given = {key: given for key, given in arguments.items() if key in specs} if controls else arguments
+        for key, given in tensors_given.items():
             problem = checks[key](given)
             if problem is not None:
                 return f"$.{key}{problem}"
-        return _mixed(specs, arguments) if signature.batched else None
+        for key, check_control in controls.items():
+            wrong = check_control(arguments[key]) if key in arguments else None
+            if wrong is not None:
+                return f"$.{key}{wrong.path}: {wrong.message}"
+        return _mixed(specs, tensors_given) if signature.batched else None
 
     return check
 

@@ -6,7 +6,7 @@ Knows no model server. numpy is loaded by the first value that is converted.
 
 import asyncio
 import base64
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -58,11 +58,12 @@ def spec_of(name: str, signature: Signature, *, identity: str, description: str,
 def with_arguments(signature: Signature) -> Signature:
     """The signature with a name for callers on every tensor."""
 
-    def named(specs: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:
-        keys = tensors.argument_names([spec.name for spec in specs])
+    def named(specs: tuple[TensorSpec, ...], taken: Sequence[str] = ()) -> tuple[TensorSpec, ...]:
+        keys = tensors.argument_names([*taken, *(spec.name for spec in specs)])[len(taken) :]
         return tuple(replace(spec, argument=key) for spec, key in zip(specs, keys, strict=True))
 
-    return replace(signature, inputs=named(signature.inputs), outputs=named(signature.outputs))
+    controls = [control.name for control in signature.controls]
+    return replace(signature, inputs=named(signature.inputs, controls), outputs=named(signature.outputs))
 
 
 async def read(signature: Signature, arguments: Mapping[str, Any]) -> Given:
