@@ -65,16 +65,20 @@ class Published:
 
 def publish(specs: Sequence[ToolSpec], config: ToolsConfig, notes: Sequence[str]) -> Published:
     """Build and compile; a tool whose schema cannot be compiled is left out with a note. CPU-bound: not for the loop."""
-    usable: list[ToolSpec] = []
+    wanted = catalogue.choose(specs, config)
+    if catalogue.is_too_many(len(wanted), config):
+        return Published(catalogue=catalogue.build(specs, config, notes))
+    unusable: set[str] = set()
+    without_output: dict[str, ToolSpec] = {}
     checks: dict[str, tuple[Check, Check | None]] = {}
     said = list(notes)
-    for found in specs:
-        spec = found
+    for spec in wanted:
         try:
             check_arguments = _argument_check(spec)
             orjson.dumps(spec.input_schema)
         except (validation.SchemaNotCompilableError, TypeError) as error:
             said.append(f"{spec.name!r} is not published: its schema is invalid ({error}).")
+            unusable.add(spec.name)
             continue
         output_schema, check_answer = spec.output_schema, None
         try:
@@ -82,9 +86,9 @@ def publish(specs: Sequence[ToolSpec], config: ToolsConfig, notes: Sequence[str]
             if output_schema is not None and spec.signature is None:
                 check_answer = validation.compile_check(output_schema)
         except validation.SchemaNotCompilableError:
-            spec = replace(spec, output_schema=None)
-        usable.append(spec)
+            without_output[spec.name] = replace(spec, output_schema=None)
         checks[spec.name] = (check_arguments, check_answer)
+    usable = [without_output.get(spec.name, spec) for spec in specs if spec.name not in unusable]
     built = catalogue.build(usable, config, said)
     tools = {
         tool.name: PublishedTool(

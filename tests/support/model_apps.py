@@ -136,7 +136,7 @@ def torture_app() -> FastAPI:
 
     @app.get("/busy")
     def busy() -> Response:
-        return JSONResponse({"detail": "loading"}, status_code=503, headers={"Retry-After": "7"})
+        return JSONResponse({"detail": "loading"}, status_code=503, headers={"Retry-After": "70"})
 
     @app.post("/strict")
     def strict(body: Strict) -> dict[str, int]:

@@ -5,11 +5,16 @@ kind of model server.
 """
 
 import asyncio
-from typing import Any
+from typing import Any, Final
 
 from modelservice_sidecar.backends.base import CallContext
+from modelservice_sidecar.backends.http_failure import BUSY, asked_to_wait
 from modelservice_sidecar.backends.openapi_request import HttpRequest
 from modelservice_sidecar.upstream import MAX_ANSWER, OnHead, Pool, Reply
+
+MAX_AGAIN: Final = 3
+SHORTEST_WAIT: Final = 0.1
+"""Seconds between two requests of one call, whatever the server asks for."""
 
 
 class HttpCalls:
@@ -20,9 +25,18 @@ class HttpCalls:
         self._running: dict[str, asyncio.Task[Any]] = {}
 
     async def send(
-        self, request: HttpRequest, context: CallContext, *, on_head: OnHead | None = None, limit: int = MAX_ANSWER
+        self,
+        request: HttpRequest,
+        context: CallContext,
+        *,
+        on_head: OnHead | None = None,
+        limit: int = MAX_ANSWER,
+        patient: bool = False,
     ) -> Reply:
-        """Send a request with the call's ids and wait for the whole answer. Raises what `Pool.request` raises."""
+        """Send a request with the call's ids and wait for the whole answer. Raises what `Pool.request` raises.
+
+        `patient`: where the server is busy and says for how long, wait so long and send again while the call has time.
+        """
         ids = context.ids
         request.headers.append((b"x-request-id", ids.request_id.encode("ascii")))
         request.headers.append((b"traceparent", ids.traceparent.encode("ascii")))
@@ -35,6 +49,15 @@ class HttpCalls:
         self._running[ids.request_id] = task
         try:
             reply = await self._pool.request(request, on_head=on_head, limit=limit)
+            if patient and reply.status in BUSY:
+                for _ in range(MAX_AGAIN):
+                    wait = asked_to_wait(reply.headers)
+                    if wait is None or clock() + max(wait, SHORTEST_WAIT) >= context.deadline:
+                        break
+                    await asyncio.sleep(max(wait, SHORTEST_WAIT))
+                    reply = await self._pool.request(request, on_head=on_head, limit=limit)
+                    if reply.status not in BUSY:
+                        break
             context.backend_status = reply.status
             return reply
         finally:

@@ -4,6 +4,8 @@ Owns the mapping of statuses to errors. What is shown of a model server's error 
 and messages and cleaned; never a body as it came, which may hold traces, addresses or the input.
 """
 
+from email.utils import parsedate_to_datetime
+from math import ceil
 from typing import Any, Final
 
 import orjson
@@ -17,6 +19,8 @@ from modelservice_sidecar.core.errors import (
     CallError,
 )
 
+BUSY: Final = frozenset({429, 503})
+"""The server says that it did not take the request."""
 MAX_DETAILS: Final = 8
 _FEW_WORDS: Final = 300
 
@@ -25,9 +29,9 @@ def failure(status: int, headers: dict[str, str], body: bytes) -> CallError:
     """The error for a status that is no success."""
     if status in {401, 403}:
         return BackendDeniedError(f"The model server refuses the adapter (HTTP {status}); its owner must allow it.")
-    if status in {429, 503}:
-        after = headers.get("retry-after", "")
-        when = f" in {int(after)} s" if after.isdigit() and len(after) < 6 else " later"
+    if status in BUSY:
+        wait = asked_to_wait(headers)
+        when = " later" if wait is None else f" in {wait} s"
         return BackendBusyError(f"The model server is busy (HTTP {status}); try again{when}.")
     if 300 <= status < 400:
         return BackendFailureError(f"The model server answers with a redirect (HTTP {status}), which is not followed.")
@@ -37,6 +41,18 @@ def failure(status: int, headers: dict[str, str], body: bytes) -> CallError:
             f"The model server refuses the request (HTTP {status})" + (f": {reason}" if reason else ".")
         )
     return BackendFailureError(f"The model server failed (HTTP {status}).")
+
+
+def asked_to_wait(headers: dict[str, str]) -> int | None:
+    """The seconds that `Retry-After` asks for; a moment in it is read by the answer's own `Date`, so no clock is needed."""
+    after = headers.get("retry-after", "")
+    if after.isascii() and after.isdigit():
+        return int(after) if len(after) < 6 else None
+    try:
+        seconds = (parsedate_to_datetime(after) - parsedate_to_datetime(headers["date"])).total_seconds()
+    except (KeyError, TypeError, ValueError):
+        return None
+    return max(0, ceil(seconds)) if seconds < 100_000 else None
 
 
 def _detail(headers: dict[str, str], body: bytes) -> str:

@@ -5,8 +5,10 @@ is in `core.openapi`, `openapi_request` and `openapi_answer`.
 """
 
 import asyncio
+import codecs
 import hashlib
 import os
+import re
 from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from typing import Any, Final
@@ -14,6 +16,7 @@ from typing import Any, Final
 import orjson
 
 from modelservice_api.adapter_config import BackendType, OpenAPIConfig
+from modelservice_sidecar import validation
 from modelservice_sidecar.backends import openapi_answer, openapi_request
 from modelservice_sidecar.backends.base import Answer, CallContext, Description, Progress
 from modelservice_sidecar.backends.event_stream import PieceReader, stream_kind
@@ -23,15 +26,17 @@ from modelservice_sidecar.core import openapi, text
 from modelservice_sidecar.core.catalogue import ToolSpec
 from modelservice_sidecar.core.errors import (
     BackendAnswerTooLargeError,
+    BackendDisconnectedError,
     BackendError,
     BackendUnreachableError,
     DescribeError,
 )
-from modelservice_sidecar.core.openapi import Operation
+from modelservice_sidecar.core.openapi_binding import Operation
 from modelservice_sidecar.upstream import OnHead, Pool, Reply
 
 MAX_DOCUMENT: Final = 5 * 1024 * 1024
 DESCRIBE_TIMEOUT: Final = 10.0
+_YAML: Final = re.compile(rb"^[\"']?(?:openapi|swagger)[\"']?\s*:\s", re.MULTILINE)
 
 
 class OpenAPIBackend:
@@ -91,7 +96,10 @@ class OpenAPIBackend:
                     told = len(pieces.texts)
                     yield Progress(value=told, message=text.clean(pieces.texts[-1], 200))
             reply = await sending
-            yield _joined(pieces.finish()) if pieces.reader is not None else self._answer(spec, reply, context)
+            if pieces.reader is not None:
+                yield _joined(pieces.finish())
+            else:
+                yield self._answer(spec, reply._replace(body=b"".join(pieces.chunks) or reply.body), context)
         finally:
             if not sending.done():
                 sending.cancel()
@@ -111,7 +119,7 @@ class OpenAPIBackend:
     ) -> Reply:
         operation: Operation = spec.binding
         request = openapi_request.build(operation, arguments, _boundary(operation))
-        return await self._calls.send(request, context, on_head=on_head)
+        return await self._calls.send(request, context, on_head=on_head, patient=True)
 
     def _answer(self, spec: ToolSpec, reply: Reply, context: CallContext) -> Answer:
         operation: Operation = spec.binding
@@ -132,27 +140,42 @@ class OpenAPIBackend:
             raise DescribeError("Unreachable", f"{where} did not answer within {DESCRIBE_TIMEOUT:.0f} s.") from error
         except BackendAnswerTooLargeError as error:
             raise DescribeError("Invalid", f"The document at {where} is larger than 5 MB.") from error
+        except BackendDisconnectedError as error:
+            message = f"{where} closed the connection before the end of its answer."
+            raise DescribeError("NotRecognised", message) from error
         except BackendError as error:
-            raise DescribeError("NotRecognised", f"{where} does not answer in HTTP.") from error
+            raise DescribeError("NotRecognised", f"{where} does not answer in HTTP: {error}") from error
+        if 300 <= reply.status < 400:
+            message = f"{where} answers with a redirect (HTTP {reply.status}), which is not followed."
+            raise DescribeError("NotRecognised", f"{message} Name the document's own path in backend.openAPI.path.")
         if reply.status != 200:
             raise DescribeError("NotRecognised", f"{where} answers HTTP {reply.status} instead of an OpenAPI document.")
         return reply
 
 
 class _Pieces:
-    """Collects a streamed answer; the pool's bound on its size bounds this too."""
+    """Collects a streamed answer; the pool's bound on its size bounds this too.
+
+    Text that comes in chunks is a stream too, but one whose pieces are not to be told apart: it is answered as it is.
+    """
 
     def __init__(self) -> None:
         self.arrived = asyncio.Event()
         self.texts: list[str] = []
+        self.chunks: list[bytes] = []
         self.reader: PieceReader | None = None
+        self._decoder: codecs.IncrementalDecoder | None = None
 
     def on_head(self, status: int, headers: dict[str, str]) -> Callable[[bytes], None] | None:
-        kind = stream_kind(headers.get("content-type", "")) if 200 <= status < 300 else None
-        if kind is None:
-            return None
-        self.reader = PieceReader(kind)
-        return self._feed
+        media = headers.get("content-type", "")
+        kind = stream_kind(media) if 200 <= status < 300 else None
+        if kind is not None:
+            self.reader = PieceReader(kind)
+            return self._feed
+        if 200 <= status < 300 and media.startswith("text/plain") and "transfer-encoding" in headers:
+            self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+            return self._feed_text
+        return None
 
     def finish(self) -> list[str]:
         assert self.reader is not None
@@ -165,20 +188,34 @@ class _Pieces:
             self.texts += found
             self.arrived.set()
 
+    def _feed_text(self, chunk: bytes) -> None:
+        assert self._decoder is not None
+        self.chunks.append(chunk)
+        self.texts.append(self._decoder.decode(chunk))
+        self.arrived.set()
+
 
 def _read_document(reply: Reply, config: OpenAPIConfig) -> openapi.Reading:
+    body = reply.body.removeprefix(codecs.BOM_UTF8)
     try:
-        document = orjson.loads(reply.body)
+        document = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        looks_html = "html" in reply.headers.get("content-type", "") or reply.body.lstrip()[:1] == b"<"
-        if looks_html:
-            message = f"{config.path} answers with an HTML page instead of an OpenAPI document."
-            raise DescribeError("NotRecognised", message) from error
-        raise DescribeError("Invalid", f"The document at {config.path} is not valid JSON.") from error
-    return openapi.read(document, config)
+        raise _not_json(body, reply.headers.get("content-type", ""), config.path) from error
+    return openapi.read(document, config, is_pattern=validation.is_pattern)
+
+
+def _not_json(body: bytes, media: str, path: str) -> DescribeError:
+    if "html" in media or body.lstrip()[:1] == b"<":
+        return DescribeError("NotRecognised", f"{path} answers with an HTML page instead of an OpenAPI document.")
+    if _YAML.search(body[:65536]):
+        message = f"The document at {path} is YAML and only JSON is read."
+        return DescribeError("Invalid", f"{message} Serve it as JSON and name its path in backend.openAPI.path.")
+    return DescribeError("Invalid", f"The document at {path} is not valid JSON, or nested deeper than 1,024.")
 
 
 def _joined(pieces: list[str]) -> Answer:
+    if pieces and pieces[-1].strip() == "[DONE]":  # how many servers say that their stream is whole; no part of it
+        pieces = pieces[:-1]
     return Answer(content=[openapi_answer.text_block("\n".join(pieces))])
 
 

@@ -51,6 +51,8 @@ def json_answer(body: bytes, *, wrap: bool) -> Answer:
         value = orjson.loads(body)
         written = body.decode("utf-8")
     except (orjson.JSONDecodeError, UnicodeDecodeError) as error:
+        if (lines := _json_lines(body)) is not None:
+            return Answer(content=[text_block("\n".join(lines))])
         hint = " (it holds NaN or Infinity, which JSON has not)" if b"NaN" in body or b"Infinity" in body else ""
         raise BackendAnswerInvalidError(f"The model server's answer says it is JSON but is not{hint}.") from error
     if wrap or not isinstance(value, dict):
@@ -61,6 +63,19 @@ def json_answer(body: bytes, *, wrap: bool) -> Answer:
     # A line break inside would end an SSE data line; such bodies are written anew.
     one_line = b"\n" not in raw and b"\r" not in raw
     return Answer(content=[text_block(written)], structured=value, has_structured=True, raw=raw if one_line else None)
+
+
+def _json_lines(body: bytes) -> list[str] | None:
+    """The lines of a body that calls itself JSON and is one JSON value a line, as streams of tokens often are."""
+    lines = [line for line in body.splitlines() if line.strip()]
+    if len(lines) < 2:
+        return None
+    try:
+        for line in lines:
+            orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return None
+    return [line.decode("utf-8", "replace") for line in lines]
 
 
 def text_block(value: str) -> dict[str, Any]:

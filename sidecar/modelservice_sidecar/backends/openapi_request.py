@@ -9,18 +9,20 @@ import base64
 import binascii
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote, quote_plus
 
 import orjson
 
 from modelservice_sidecar.core.errors import InvalidArgumentsError
-from modelservice_sidecar.core.openapi import Body, Operation, Parameter, encode_path
+from modelservice_sidecar.core.openapi_binding import Body, Operation, Parameter, encode_path
 
 RawHeaders = list[tuple[bytes, bytes]]
 
 _NOT_IN_HEADERS: Final = re.compile(r"[^\t\x20-\x7e]")
-_LIST_SEPARATOR: Final = {"form": ",", "simple": ",", "spaceDelimited": "%20", "pipeDelimited": "|"}
+_LIST_SEPARATOR: Final = {"spaceDelimited": "%20", "tabDelimited": "%09", "pipeDelimited": "|"}
+_HEADER_SEPARATOR: Final = {"spaceDelimited": " ", "tabDelimited": "\t", "pipeDelimited": "|"}
 
 
 class HttpRequest(NamedTuple):
@@ -66,6 +68,8 @@ def build(operation: Operation, arguments: dict[str, Any], boundary: str) -> Htt
     if cookies:
         headers.append((b"cookie", "; ".join(cookies).encode("ascii")))
     target = encode_path(path)
+    if operation.others and any(other.fullmatch(target) for other in operation.others):
+        raise InvalidArgumentsError("$: these values lead to the path of another operation, which is a tool of its own")
     if query:
         target += "?" + "&".join(query)
     body = _body(operation.body, rest, arguments, headers, boundary)
@@ -98,7 +102,8 @@ def _text(value: Any) -> str:
 def _flat(parameter: Parameter, value: Any, encode: Callable[[str], str]) -> str:
     """One string for a value in a path, header or cookie."""
     if isinstance(value, list):
-        return _LIST_SEPARATOR.get(parameter.style, ",").join(encode(_text(item)) for item in value)
+        separators = _HEADER_SEPARATOR if parameter.location == "header" else _LIST_SEPARATOR
+        return separators.get(parameter.style, ",").join(encode(_text(item)) for item in value)
     if isinstance(value, dict):
         if parameter.explode:
             return ",".join(f"{encode(key)}={encode(_text(item))}" for key, item in value.items())
@@ -111,6 +116,12 @@ def _path_value(parameter: Parameter, value: Any, where: str) -> str:
 
     Many servers decode `%2F` before they choose the route, so `x%2Fadmin` would reach another operation than this tool's.
     """
+    if parameter.slashes and isinstance(value, str):
+        segments = value.split("/")
+        if any(part in {"", ".", ".."} for part in segments):
+            raise InvalidArgumentsError(f"{where}: a path value may hold no empty segment, '.' or '..'")
+        single = replace(parameter, slashes=False)
+        return "/".join(_path_value(single, part, where) for part in segments)
 
     def encode(part: str) -> str:
         if "/" in part or "\\" in part or any(ord(character) < 0x20 or ord(character) == 0x7F for character in part):
@@ -171,10 +182,10 @@ def _body(
     if body.kind == "json":
         encoded = _json(value, where)
     elif body.kind == "multipart":
-        encoded = _multipart(value, body.files, where, boundary)
+        encoded = _multipart(body, value, where, boundary)
         media_type = f"multipart/form-data; boundary={boundary}"
     elif body.kind == "form":
-        encoded = "&".join(_form_pairs(value)).encode()
+        encoded = "&".join(_form_pairs(value, body.joined)).encode()
     elif body.kind == "text":
         encoded = str(value).encode("utf-8", "replace")
         media_type = media_type if "charset" in media_type else f"{media_type}; charset=utf-8"
@@ -191,30 +202,38 @@ def _json(value: Any, where: str) -> bytes:
         raise InvalidArgumentsError(f"{where}: cannot be written as JSON") from error
 
 
-def _form_pairs(fields: Mapping[str, Any]) -> list[str]:
+def _form_pairs(fields: Mapping[str, Any], joined: Mapping[str, str]) -> list[str]:
     pairs: list[str] = []
     for name, value in fields.items():
-        items = value if isinstance(value, list) else [value]
+        items = _form_values(name, value, joined)
         pairs += [f"{quote_plus(name)}={quote_plus(_text(item))}" for item in items if item is not None]
     return pairs
 
 
-def _multipart(fields: Mapping[str, Any], files: frozenset[str], where: str, boundary: str) -> bytes:
+def _form_values(name: str, value: Any, joined: Mapping[str, str]) -> list[Any]:
+    """The values that one field has in the request: a list is several, unless the document says they are one."""
+    if not isinstance(value, list):
+        return [value]
+    return [joined[name].join(_text(item) for item in value)] if name in joined else value
+
+
+def _multipart(body: Body, fields: Mapping[str, Any], where: str, boundary: str) -> bytes:
     parts: list[bytes] = []
     for name, value in fields.items():
-        items = value if isinstance(value, list) else [value]
+        items = _form_values(name, value, body.joined)
         for index, item in enumerate(items):
             if item is None:
                 continue
             here = f"{where}.{name}[{index}]" if isinstance(value, list) else f"{where}.{name}"
             disposition = f'form-data; name="{_quoted(name)}"'
-            kind, content = "", b""
-            if name in files and isinstance(item, dict):
+            kind, content = body.part_types.get(name, ""), b""
+            if name in body.files and isinstance(item, dict):
                 disposition += f'; filename="{_quoted(str(item.get("filename") or "file"))}"'
-                kind = _media_type(item.get("mimeType"))
+                kind = _media_type(item.get("mimeType") or kind)
                 content = _decode_base64(item.get("data"), f"{here}.data")
             else:
                 content = _text(item).encode("utf-8", "replace")
+                kind = kind or ("application/json" if isinstance(item, dict | list) else "")
             head = f"--{boundary}\r\ncontent-disposition: {disposition}\r\n"
             if kind:
                 head += f"content-type: {kind}\r\n"

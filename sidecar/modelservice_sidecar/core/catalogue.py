@@ -19,8 +19,11 @@ from modelservice_sidecar.core import text
 from modelservice_sidecar.core.schema import Schema
 from modelservice_sidecar.core.tensors import Signature
 
-MAX_TOOLS: Final = 256
-"""More tools than this are no use to a model and cost every client their listing; the report says what was left out."""
+MAX_TOOLS: Final = 64
+"""More tools than this confuse a model and cost every client their listing. Somebody must have chosen each by name; a part of
+them is never published in silence, for nobody would know which."""
+MAX_LISTING: Final = 256 * 1024
+"""Bytes of all definitions together, chosen or not: about 64,000 tokens, which a client pays before the first call."""
 PAGE_SIZE: Final = 100
 MAX_NAME: Final = 64
 """MCP allows 128; model providers and several clients refuse more than 64."""
@@ -93,6 +96,16 @@ class Catalogue:
         return Page(tools=shown, next_cursor=_make_cursor(shown[-1].name) if more else None)
 
 
+def choose(specs: Sequence[ToolSpec], config: ToolsConfig) -> list[ToolSpec]:
+    """What `tools.filter` chooses; everything, where it names nothing."""
+    return [spec for spec in specs if not config.filter or spec.name in config.filter]
+
+
+def is_too_many(count: int, config: ToolsConfig) -> bool:
+    """Whether so many tools are published only after somebody chose them."""
+    return count > MAX_TOOLS and not config.filter
+
+
 def build(specs: Sequence[ToolSpec], config: ToolsConfig, notes: Sequence[str] = ()) -> Catalogue:
     """The catalogue of these specs under this configuration; nothing is left out without a note."""
     said = list(notes)
@@ -101,23 +114,56 @@ def build(specs: Sequence[ToolSpec], config: ToolsConfig, notes: Sequence[str] =
     said += [
         f"tools.overrides names {name!r}, which was not discovered." for name in config.overrides if name not in known
     ]
-    wanted = [spec for spec in specs if not config.filter or spec.name in config.filter]
     tools: dict[str, Tool] = {}
-    for spec in wanted:
-        tool = _apply(spec, config.overrides.get(spec.name))
+    for spec in choose(specs, config):
+        tool = define(spec, config)
         if tool.name in tools:
             said.append(f"Two tools are named {tool.name!r}; the one discovered as {spec.name!r} is left out.")
         else:
             tools[tool.name] = tool
-    ordered = tuple(tools[name] for name in sorted(tools))
-    if len(ordered) > MAX_TOOLS:
-        said.append(
-            f"{len(ordered)} tools were found and the first {MAX_TOOLS} by name are published; narrow the choice."
-        )
-        ordered = ordered[:MAX_TOOLS]
+    ordered = _within_bounds([tools[name] for name in sorted(tools)], config, said)
     return Catalogue(
         tools=ordered, notes=tuple(said), hash=_hash(ordered), by_name={tool.name: tool for tool in ordered}
     )
+
+
+def define(spec: ToolSpec, config: ToolsConfig) -> Tool:
+    """One tool as it is published under this configuration."""
+    return _apply(spec, config.overrides.get(spec.name))
+
+
+def _within_bounds(tools: Sequence[Tool], config: ToolsConfig, said: list[str]) -> tuple[Tool, ...]:
+    """The tools, or none and a sentence that says what to choose."""
+    if is_too_many(len(tools), config):
+        said.insert(
+            0,
+            f"{len(tools)} tools were found and none is published: more than {MAX_TOOLS} must be chosen by name in "
+            "tools.filter; or describe fewer, with include, exclude or tags of backend.openAPI.",
+        )
+        return ()
+    sizes = {tool.name: _size(tool) for tool in tools}
+    huge = [name for name, size in sizes.items() if size > MAX_LISTING]
+    said += [f"{name!r} is not published: its description alone has {_kilobytes(sizes[name])}." for name in huge]
+    kept = [tool for tool in tools if tool.name not in huge]
+    total = sum(sizes[tool.name] for tool in kept)
+    if total > MAX_LISTING:
+        largest = sorted(kept, key=lambda tool: -sizes[tool.name])[:3]
+        named = ", ".join(f"{tool.name} ({_kilobytes(sizes[tool.name])})" for tool in largest)
+        said.insert(
+            0,
+            f"{len(kept)} tools were found and none is published: their descriptions have {_kilobytes(total)} and at most "
+            f"{_kilobytes(MAX_LISTING)} are listed; choose fewer by name in tools.filter. The largest are {named}.",
+        )
+        return ()
+    return tuple(kept)
+
+
+def _size(tool: Tool) -> int:
+    return len(json.dumps(tool.definition, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace"))
+
+
+def _kilobytes(size: int) -> str:
+    return f"{round(size / 1024)} KB"
 
 
 def tool_name(wanted: str, identity: str) -> str:

@@ -1,214 +1,215 @@
-"""Tools from an OpenAPI document: which operations are published, how they are named, and how arguments map to a request.
+"""Tools from an OpenAPI document: which operations are published, and how they are named and described.
 
 Owns the reading of the document. Pure: the document comes in decoded, specs and notes come out. One operation that cannot
-be published costs a note and never the others. What is done with a binding at call time is in `http_call`.
+be published costs a note and never the others, and what was repaired is said. What an operation's arguments are is in
+`openapi_arguments`, Swagger 2.0 in `swagger`; what is done with a binding at call time is in `openapi_request`.
 """
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Any, Final, Literal
-from urllib.parse import quote, urlsplit
+from itertools import islice
+from typing import Any, Final
+from urllib.parse import urljoin, urlsplit
 
 from modelservice_api.adapter_config import OpenAPIConfig
-from modelservice_sidecar.core import catalogue, text
+from modelservice_sidecar.core import catalogue, openapi_arguments, swagger, text
 from modelservice_sidecar.core.catalogue import ToolSpec
 from modelservice_sidecar.core.errors import DescribeError
-from modelservice_sidecar.core.schema import Converter, Schema, SchemaError, follow, object_root, plain_object
-
-Location = Literal["path", "query", "header", "cookie"]
-BodyKind = Literal["json", "multipart", "form", "text", "bytes"]
+from modelservice_sidecar.core.openapi_binding import Operation, encode_path
+from modelservice_sidecar.core.schema import Converter, Definitions, Schema, SchemaError, follow, object_root
 
 METHODS: Final = ("get", "post", "put", "patch", "delete")
+MAX_OPERATIONS: Final = 2_000
+"""More are not converted: a document of five megabytes can hold hundreds of thousands."""
+MAX_DESCRIBED: Final = 20_000
+"""More are not even chosen from."""
 
 NOT_TOOLS: Final = frozenset(
-    {
-        "/health",
-        "/healthz",
-        "/health/live",
-        "/health/ready",
-        "/livez",
-        "/live",
-        "/readyz",
-        "/ready",
-        "/ping",
-        "/metrics",
-    }
-    | {"/docs", "/docs/oauth2-redirect", "/redoc", "/openapi.json", "/openapi.yaml", "/swagger.json", "/favicon.ico"}
+    {"/health", "/healthz", "/healthcheck", "/health-check", "/health/live", "/health/ready", "/livez", "/live"}
+    | {"/readyz", "/ready", "/startupz", "/ping", "/metrics", "/actuator", "/q/health", "/q/metrics"}
+    | {"/docs", "/docs/oauth2-redirect", "/redoc", "/openapi", "/openapi.json", "/openapi.yaml", "/api-docs"}
+    | {"/swagger", "/swagger.json", "/swagger.yaml", "/favicon.ico", "/robots.txt"}
 )
-"""Paths that serve machines, not models; left out unless `include` names their operation."""
+"""Paths that serve machines, not models, also below `/api` and `/v1`; left out unless `include` names their operation."""
+_BELOW_NOT_TOOLS: Final = ("/actuator/", "/swagger-ui", "/q/health/")
+_VERSION: Final = re.compile(r"^(?:/api)?(?:/v\d+)?(?=/)")
 
-FILE_SCHEMA: Final[Schema] = {
-    "type": "object",
-    "description": "A file, with its content in base64.",
-    "properties": {
-        "filename": {"type": "string"},
-        "mimeType": {"type": "string"},
-        "data": {"type": "string", "contentEncoding": "base64"},
-    },
-    "required": ["data"],
-    "additionalProperties": False,
-}
-
-_BYTES_SCHEMA: Final[Schema] = {"type": "string", "contentEncoding": "base64", "description": "The content, in base64."}
-
-# A parameter of these names is never the caller's to set: they frame the request or carry credentials (OpenAPI says the
-# first three "shall be ignored").
-_RESERVED_HEADERS: Final = frozenset(
-    {"accept", "content-type", "authorization", "proxy-authorization", "cookie", "host", "content-length", "connection"}
-    | {"transfer-encoding", "te", "trailer", "upgrade", "expect", "keep-alive", "proxy-connection", "content-encoding"}
-    | {"traceparent", "tracestate", "x-request-id"}
-)
-_ARGUMENT_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-_TEMPLATE: Final = re.compile(r"\{([^{}]+)\}")
-_DEFAULT_STYLE: Final[dict[str, str]] = {"path": "simple", "header": "simple", "query": "form", "cookie": "form"}
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Parameter:
-    """One parameter. `group` is the argument object it stands in, `None` where arguments are flat."""
-
-    argument: str
-    name: str
-    location: Location
-    style: str
-    explode: bool
-    group: str | None = None
-    as_json: bool = False
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Body:
-    """The request body. `argument` is `None` where its properties are arguments of their own.
-
-    `files` are the properties whose values are files. Without any of its arguments, an `optional` body is not sent.
-    """
-
-    kind: BodyKind
-    media_type: str
-    argument: str | None
-    optional: bool = False
-    files: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Operation:
-    """How to call one operation. `path` still holds its templates, `target` is the same encoded for the wire; `wrap` puts
-    every JSON answer under `result`."""
-
-    method: str
-    path: str
-    target: str
-    parameters: tuple[Parameter, ...] = ()
-    body: Body | None = None
-    wrap: bool = False
-    accept: str = "application/json, */*;q=0.5"
+# `{name}`, and how frameworks mark a value of several segments: `{name:path}`, `{name:.*}`, `{name*}`, `{+name}`, `{name...}`.
+_TEMPLATE: Final = re.compile(r"\{(\+?)([^{}:*]+?)(\*{1,2}|\.\.\.)?(?::([^{}]*))?\}")
+_SEVERAL: Final = frozenset({"path", ".*", ".+"})
+_MAX_OTHERS: Final = 200
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reading:
-    """What a document holds: the tools, and sentences about what is not published and why."""
+    """What a document holds: the tools, and sentences about what is not published or was repaired, and why."""
 
     tools: tuple[ToolSpec, ...]
     notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class _Source:
+    """The document and what is known about it. `config_path` is where it was fetched from."""
+
+    document: Mapping[str, Any]
+    swagger: bool
+    legacy: bool
+    config_path: str
+    is_pattern: Callable[[str], bool]
+    inputs: Definitions = field(default_factory=Definitions)
+    outputs: Definitions = field(default_factory=Definitions)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class _Found:
+    """One operation as it stands. `path` holds plain templates; `templates` says which values may hold slashes."""
+
+    prefix: str
     path: str
+    templates: Mapping[str, bool]
     method: str
     operation: Mapping[str, Any]
     shared: tuple[Any, ...]
     operation_id: str
     short_name: str
 
-
-@dataclass(kw_only=True, slots=True)
-class _Arguments:
-    """The argument schema under construction."""
-
-    properties: dict[str, Any] = field(default_factory=dict)
-    required: list[str] = field(default_factory=list)
-    open: bool = False
+    @property
+    def shown(self) -> str:
+        return f"{self.method.upper()} {text.clean(self.prefix + self.path, 120)}"
 
 
-def read(document: object, config: OpenAPIConfig) -> Reading:
-    """The document's tools under this configuration.
+def read(document: object, config: OpenAPIConfig, *, is_pattern: Callable[[str], bool] = lambda _: True) -> Reading:
+    """The document's tools under this configuration. `is_pattern` says which regular expressions can be checked.
 
     Raises:
-        DescribeError: the document is not an OpenAPI 3 document.
+        DescribeError: the document is not an OpenAPI document, or describes more than can be read.
     """
-    checked = _check_document(document)
-    notes: list[str] = []
-    found = [entry for entry in _operations(checked, notes) if _wanted(entry, config)]
+    source = _check_document(document, config, is_pattern)
+    left_out: list[str] = []
+    said: list[str] = []
+    repairs: dict[str, list[str]] = {}
+    every = list(islice(_operations(source, left_out), MAX_DESCRIBED + 1))
+    if len(every) > MAX_DESCRIBED:
+        raise DescribeError("Invalid", f"The OpenAPI document describes more than {MAX_DESCRIBED} operations.")
+    found = _wanted(every, config)
+    if len(found) > MAX_OPERATIONS:
+        message = f"The OpenAPI document describes {len(found)} operations and at most {MAX_OPERATIONS} are read."
+        raise DescribeError("NoTools", f"{message} Choose some by include, exclude or tags of backend.openAPI.")
     short_names = Counter(entry.short_name for entry in found)
     tools: dict[str, ToolSpec] = {}
     for entry in found:
-        identity = f"{entry.method} {entry.path}"
+        identity = f"{entry.method} {entry.prefix}{entry.path}"
         unique = short_names[entry.short_name] == 1
         name = catalogue.tool_name(entry.short_name if unique else entry.operation_id, identity)
-        if name in tools:
+        taken = name in tools
+        if taken:
             name = catalogue.with_suffix(name, identity)
         try:
-            tools[name] = _tool(checked, entry, name, notes)
+            tools[name] = _tool(source, entry, name, every, said, repairs)
         except SchemaError as error:
-            notes.append(f"{entry.method.upper()} {text.clean(entry.path, 120)} is not published: {error}.")
-    return Reading(tools=tuple(tools.values()), notes=tuple(notes))
+            left_out.append(f"{entry.shown} is not published: {error}.")
+        else:
+            if taken:
+                said.append(f"{entry.shown} shares its name with another operation, so its tool is {name!r}.")
+    return Reading(tools=tuple(tools.values()), notes=(*left_out, *said, *_repair_notes(repairs)))
 
 
-def _check_document(document: object) -> Mapping[str, Any]:
+def _check_document(document: object, config: OpenAPIConfig, is_pattern: Callable[[str], bool]) -> _Source:
     if not isinstance(document, dict):
         raise DescribeError("Invalid", "The OpenAPI document is not a JSON object.")
-    version = document.get("openapi")
-    if "swagger" in document:
-        raise DescribeError("Invalid", "The document is Swagger 2.0; only OpenAPI 3 is understood.")
-    if not isinstance(version, str):
+    version = document.get("openapi", document.get("swagger"))
+    is_swagger = "openapi" not in document and "swagger" in document
+    if version is None:
         raise DescribeError("NotRecognised", "The JSON document there has no `openapi` field, so it is not OpenAPI.")
-    if not version.startswith("3."):
-        raise DescribeError("Invalid", f"OpenAPI {text.clean(version, 20)} is not understood; only OpenAPI 3 is.")
+    version = str(version)
+    if not version.startswith("2." if is_swagger else "3."):
+        known = "OpenAPI 3 and Swagger 2.0 are"
+        raise DescribeError("Invalid", f"OpenAPI {text.clean(version, 20)} is not understood; {known}.")
     if not isinstance(document.get("paths", {}), dict):
         raise DescribeError("Invalid", "`paths` of the OpenAPI document is not an object.")
-    return document
+    return _Source(
+        document=document,
+        swagger=is_swagger,
+        legacy=is_swagger or version.startswith("3.0"),
+        config_path=config.path,
+        is_pattern=is_pattern,
+    )
 
 
-def _operations(document: Mapping[str, Any], notes: list[str]) -> Iterator[_Found]:
-    prefix = _server_prefix(document)
-    for path, raw_item in document.get("paths", {}).items():
+def _operations(source: _Source, notes: list[str]) -> Iterator[_Found]:
+    for path, raw_item in source.document.get("paths", {}).items():
+        if path.startswith("x-"):
+            continue
         try:
-            item = follow(document, raw_item)
+            item = _path_item(source, path, raw_item)
         except SchemaError as error:
             notes.append(f"{text.clean(path, 120)} is not published: {error}.")
             continue
-        if not isinstance(item, dict) or not path.startswith("/"):
-            continue
+        templates = {
+            name: bool(plus or stars) or modifier in _SEVERAL for plus, name, stars, modifier in _TEMPLATE.findall(path)
+        }
+        plain = _TEMPLATE.sub(lambda match: "{" + match[2] + "}", path)
         for method in METHODS:
             operation = item.get(method)
-            if isinstance(operation, dict):
-                operation_id = operation.get("operationId")
-                if not isinstance(operation_id, str) or not operation_id:
-                    operation_id = f"{method}_{path.strip('/')}"
-                yield _Found(
-                    path=prefix + path,
-                    method=method,
-                    operation=operation,
-                    shared=tuple(_list(item.get("parameters"))),
-                    operation_id=operation_id,
-                    short_name=_short_name(operation_id, path, method),
-                )
+            if operation is None:
+                continue
+            if not isinstance(operation, dict):
+                notes.append(f"{method.upper()} {text.clean(path, 120)} is not published: it is not an object.")
+                continue
+            operation_id = operation.get("operationId")
+            if not isinstance(operation_id, str) or not operation_id:
+                operation_id = f"{method}_{plain.strip('/')}"
+            yield _Found(
+                prefix=_prefix(source, item, operation),
+                path=plain,
+                templates=templates,
+                method=method,
+                operation=operation,
+                shared=tuple(_list(item.get("parameters"))),
+                operation_id=operation_id,
+                short_name=_short_name(operation_id, plain, method),
+            )
 
 
-def _server_prefix(document: Mapping[str, Any]) -> str:
-    """The path part of the first server: where the application is mounted. Host and scheme are never followed."""
-    for server in _list(document.get("servers"))[:1]:
-        url = server.get("url") if isinstance(server, dict) else None
-        if isinstance(url, str) and "{" not in url:
-            try:
-                return urlsplit(url).path.rstrip("/")
-            except ValueError:
-                return ""
+def _path_item(source: _Source, path: str, raw: Any) -> Mapping[str, Any]:
+    """The path item with its reference followed; what stands beside the reference wins."""
+    item = follow(source.document, raw)
+    if not isinstance(item, dict):
+        raise SchemaError("it is not an object")
+    if not path.startswith("/"):
+        raise SchemaError("its path does not begin with a slash")
+    if "?" in path or "#" in path:
+        raise SchemaError("its path holds a query or a fragment, which belong into parameters")
+    beside = {key: value for key, value in raw.items() if key != "$ref"}
+    return {**item, **beside}
+
+
+def _prefix(source: _Source, item: Mapping[str, Any], operation: Mapping[str, Any]) -> str:
+    """The path part of the nearest first server: where the application is mounted. Host and scheme are never followed."""
+    if source.swagger:
+        base = source.document.get("basePath")
+        return "/" + base.strip("/") if isinstance(base, str) and base.strip("/") else ""
+    for holder in (operation, item, source.document):
+        for server in _list(holder.get("servers"))[:1]:
+            url = server.get("url") if isinstance(server, dict) else None
+            if isinstance(url, str):
+                return _server_path(source, url, server.get("variables"))
     return ""
+
+
+def _server_path(source: _Source, url: str, variables: Any) -> str:
+    for name, variable in variables.items() if isinstance(variables, dict) else ():
+        default = variable.get("default") if isinstance(variable, dict) else None
+        url = url.replace("{" + name + "}", str(default) if isinstance(default, str | int) else "")
+    try:
+        path = urlsplit(url if "//" in url or url.startswith("/") else urljoin(source.config_path, url)).path
+    except ValueError:
+        return ""
+    return "" if "{" in path else path.rstrip("/")
 
 
 def _short_name(operation_id: str, path: str, method: str) -> str:
@@ -217,58 +218,106 @@ def _short_name(operation_id: str, path: str, method: str) -> str:
     return operation_id.removesuffix(tail).strip("_") or operation_id if operation_id.endswith(tail) else operation_id
 
 
-def _wanted(entry: _Found, config: OpenAPIConfig) -> bool:
-    names = (entry.operation_id, entry.short_name)
+def _wanted(found: list[_Found], config: OpenAPIConfig) -> list[_Found]:
+    """What the configuration chooses; where it chooses nothing, what the document does: `x-mcp`, and not for machines."""
+    marked = any(entry.operation.get("x-mcp") is True for entry in found)
 
-    def matches(patterns: tuple[str, ...]) -> bool:
+    def matches(entry: _Found, patterns: tuple[str, ...]) -> bool:
+        names = (entry.operation_id, entry.short_name)
         return any(fnmatchcase(name, pattern) for name in names for pattern in patterns)
 
-    if matches(config.exclude):
-        return False
-    if config.tags and not set(config.tags) & {
-        tag for tag in _list(entry.operation.get("tags")) if isinstance(tag, str)
-    }:
-        return False
-    if config.include:
-        return matches(config.include)
-    return entry.path not in NOT_TOOLS
+    def wanted(entry: _Found) -> bool:
+        if matches(entry, config.exclude):
+            return False
+        tags = {tag for tag in _list(entry.operation.get("tags")) if isinstance(tag, str)}
+        if config.tags and not tags.intersection(config.tags):
+            return False
+        if config.include:
+            return matches(entry, config.include)
+        flag = entry.operation.get("x-mcp")
+        return flag is not False and (flag is True or not marked) and (flag is True or not _is_for_machines(entry.path))
+
+    return [entry for entry in found if wanted(entry)]
 
 
-def _tool(document: Mapping[str, Any], entry: _Found, name: str, notes: list[str]) -> ToolSpec:
-    converter = Converter(document=document, legacy=str(document["openapi"]).startswith("3.0"), direction="input")
-    raw_parameters = _parameters(document, entry, notes)
-    raw_body = follow(document, entry.operation.get("requestBody"))
-    body_schema, body = _choose_body(document, raw_body)
-    flat = _is_flat(document, raw_parameters, body_schema, body)
-    arguments = _Arguments()
-    parameters = tuple(_add_parameter(arguments, converter, raw, flat=flat) for raw in raw_parameters)
-    if body is not None:
-        body = _add_body(arguments, converter, document, body_schema, body, flat=flat)
-    output_schema, wrap = _output(document, entry)
+def _is_for_machines(path: str) -> bool:
+    bare = _VERSION.sub("", path.lower()).rstrip("/")
+    return bare in NOT_TOOLS or bare.startswith(_BELOW_NOT_TOOLS)
+
+
+def _repair_notes(repairs: Mapping[str, list[str]]) -> Iterator[str]:
+    """One sentence per repair: a definition that many operations use is repaired once."""
+    for what, where in repairs.items():
+        others = f" and {len(where) - 1} more" if len(where) > 1 else ""
+        yield f"{where[0]}{others}: {what}."
+
+
+def _tool(
+    source: _Source,
+    entry: _Found,
+    name: str,
+    every: list[_Found],
+    notes: list[str],
+    repairs: dict[str, list[str]],
+) -> ToolSpec:
+    operation, shared = entry.operation, entry.shared
+    if source.swagger:
+        operation, shared = swagger.rewritten(source.document, operation, shared), ()
+    converter = Converter(
+        document=source.document,
+        legacy=source.legacy,
+        direction="input",
+        is_pattern=source.is_pattern,
+        shared=source.inputs,
+    )
+    raw_parameters = [*shared, *_list(operation.get("parameters"))]
+    read = openapi_arguments.read(converter, raw_parameters, operation.get("requestBody"), entry.templates)
+    notes += [f"{entry.shown}: {note}." for note in read.notes]
+    for repair in dict.fromkeys(converter.repairs):
+        repairs.setdefault(repair, []).append(entry.shown)
+    output_schema, wrap = _output(source, operation, read.schema)
+    path = entry.prefix + entry.path
     return ToolSpec(
         name=name,
         operation_id=entry.operation_id,
-        title=text.clean(_string(entry.operation.get("summary")), 128) or None,
+        title=text.clean(_string(operation.get("summary")), 128) or None,
         description=_description(entry),
-        input_schema=_root(arguments, converter.definitions()),
+        input_schema=read.schema,
         output_schema=output_schema,
         annotations=_annotations(entry.method),
         binding=Operation(
             method=entry.method.upper(),
-            path=entry.path,
-            target=encode_path(entry.path),
-            parameters=parameters,
-            body=body,
+            path=path,
+            target=encode_path(path),
+            parameters=read.parameters,
+            body=read.body,
             wrap=wrap,
+            others=_others(entry, every) if any(entry.templates.values()) else (),
         ),
     )
+
+
+def _others(entry: _Found, every: list[_Found]) -> tuple[re.Pattern[str], ...]:
+    """The document's other paths that a value with slashes could lead to, each as a pattern over encoded paths."""
+    own = entry.prefix + entry.path
+    start = own.partition("{")[0]
+    paths: dict[str, None] = {}
+    for other in every:
+        path = other.prefix + other.path
+        theirs = path.partition("{")[0]
+        if path != own and other.method == entry.method and (theirs.startswith(start) or start.startswith(theirs)):
+            paths[path] = None
+    if len(paths) > _MAX_OTHERS:
+        raise SchemaError(f"its path value may hold slashes and could reach {len(paths)} other operations")
+    templates = [re.split(r"\{[^{}]*\}", path) for path in paths]
+    return tuple(re.compile("[^/]+".join(re.escape(encode_path(part)) for part in parts)) for parts in templates)
 
 
 def _description(entry: _Found) -> str:
     written = text.clean(_string(entry.operation.get("description"))) or text.clean(
         _string(entry.operation.get("summary"))
     )
-    described = written or f"{entry.method.upper()} {text.clean(entry.path, 200)}"
+    described = written or f"{entry.method.upper()} {text.clean(entry.prefix + entry.path, 200)}"
     return f"(Deprecated) {described}" if entry.operation.get("deprecated") is True else described
 
 
@@ -281,219 +330,27 @@ def _annotations(method: str) -> dict[str, object]:
     return {"destructiveHint": True, "idempotentHint": True} if method == "delete" else {}
 
 
-def _parameters(document: Mapping[str, Any], entry: _Found, notes: list[str]) -> list[dict[str, Any]]:
-    """The operation's parameters with references followed; an operation's own replace the path's of the same name."""
-    chosen: dict[tuple[str, str], dict[str, Any]] = {}
-    for raw in (*entry.shared, *_list(entry.operation.get("parameters"))):
-        parameter = follow(document, raw)
-        if not isinstance(parameter, dict) or not isinstance(parameter.get("name"), str):
-            raise SchemaError("a parameter has no name")
-        name, location = parameter["name"], parameter.get("in")
-        if location not in _DEFAULT_STYLE:
-            raise SchemaError(f"the parameter {text.clean(name, 64)!r} is in an unknown place")
-        if location == "header" and (name.lower() in _RESERVED_HEADERS or name.lower().startswith("mcp-")):
-            if parameter.get("required") is True:
-                where = f"{entry.method.upper()} {text.clean(entry.path, 120)}"
-                notes.append(f"{where} wants the header {name!r}, which callers cannot set; it may refuse every call.")
-            continue
-        chosen[location, name] = parameter
-    templates = _TEMPLATE.findall(entry.path)
-    missing = [name for name in templates if ("path", name) not in chosen]
-    for name in missing:
-        chosen["path", name] = {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
-    return [raw for (location, name), raw in chosen.items() if location != "path" or name in templates]
-
-
-def _choose_body(document: Mapping[str, Any], raw: Any) -> tuple[Any, Body | None]:
-    """The media type that is spoken: JSON, else multipart, else form, else text, else raw bytes."""
-    if not isinstance(raw, dict) or not isinstance(raw.get("content"), dict) or not raw["content"]:
-        return None, None
-    content: dict[str, Any] = raw["content"]
-    ranked = sorted(content, key=lambda media: (_RANK.index(_body_kind(media)), "json" not in media))
-    media = ranked[0]
-    kind = _body_kind(media)
-    schema = content[media].get("schema") if isinstance(content[media], dict) else None
-    if kind in {"multipart", "form"} and plain_object(document, schema) is None:
-        raise SchemaError(f"its {kind} body is not an object with named fields")
-    sent_as = "application/json" if kind == "json" and "*" in media else media
-    optional = raw.get("required") is not True and kind not in {"multipart", "form"}
-    return schema, Body(kind=kind, media_type=sent_as, argument="body", optional=optional)
-
-
-def _body_kind(media: str) -> BodyKind:
-    essence = media.partition(";")[0].strip().lower()
-    if essence in {"application/json", "*/*"} or essence.endswith("+json"):
-        return "json"
-    if essence == "multipart/form-data":
-        return "multipart"
-    if essence == "application/x-www-form-urlencoded":
-        return "form"
-    return "text" if essence.startswith("text/") else "bytes"
-
-
-def _is_flat(document: Mapping[str, Any], parameters: list[dict[str, Any]], schema: Any, body: Body | None) -> bool:
-    """Whether every parameter and body property can be an argument of its own without two sharing a name."""
-    names = [_argument_name(raw["name"]) for raw in parameters]
-    target = _flat_body(document, schema, body)
-    if target is not None:
-        names += target["properties"]
-    elif body is not None:
-        names.append("body")
-    return len(names) == len(set(names))
-
-
-def _flat_body(document: Mapping[str, Any], schema: Any, body: Body | None) -> Schema | None:
-    """The body's object schema if its properties may be arguments of their own."""
-    if body is None or body.kind in {"text", "bytes"}:
-        return None
-    target = plain_object(document, schema)
-    if target is not None and body.optional and target.get("required"):
-        return None  # "all of these or no body at all" cannot be said with arguments of their own
-    if target is None or not all(_ARGUMENT_NAME.fullmatch(name) for name in target["properties"]):
-        return None
-    return target
-
-
-def _add_parameter(arguments: _Arguments, converter: Converter, raw: dict[str, Any], *, flat: bool) -> Parameter:
-    location: Location = raw["in"]
-    schema, as_json = _parameter_schema(raw)
-    converted = converter.convert(schema)
-    description = text.clean(_string(raw.get("description")))
-    if description and "description" not in converted:
-        converted = {**converted, "description": description}
-    target = arguments if flat else _group(arguments, location)
-    argument = _argument_name(raw["name"])
-    if argument in target.properties:
-        argument = catalogue.with_suffix(argument, raw["name"])
-    target.properties[argument] = converted
-    if raw.get("required") is True or location == "path":
-        target.required.append(argument)
-        if not flat and location not in arguments.required:
-            arguments.required.append(location)
-    if not flat:
-        arguments.properties[location] = _object(target)
-    style = _string(raw.get("style")) or _DEFAULT_STYLE[location]
-    explode = raw["explode"] if isinstance(raw.get("explode"), bool) else style == "form"
-    return Parameter(
-        argument=argument,
-        name=raw["name"],
-        location=location,
-        style=style,
-        explode=explode,
-        group=None if flat else location,
-        as_json=as_json,
-    )
-
-
-def _group(arguments: _Arguments, location: str) -> _Arguments:
-    existing = arguments.properties.get(location, {})
-    return _Arguments(properties=dict(existing.get("properties", {})), required=list(existing.get("required", [])))
-
-
-def _parameter_schema(raw: dict[str, Any]) -> tuple[Any, bool]:
-    content = raw.get("content")
-    if isinstance(content, dict) and content:
-        media, described = next(iter(content.items()))
-        return (described.get("schema", {}) if isinstance(described, dict) else {}), _body_kind(media) == "json"
-    return raw.get("schema", {}), False
-
-
-def _add_body(
-    arguments: _Arguments,
-    converter: Converter,
-    document: Mapping[str, Any],
-    schema: Any,
-    body: Body,
-    *,
-    flat: bool,
-) -> Body:
-    target = _flat_body(document, schema, body) if flat else None
-    files = _file_fields(document, schema) if body.kind == "multipart" else frozenset[str]()
-    if body.kind == "bytes":
-        converted: Schema = dict(_BYTES_SCHEMA)
-    elif body.kind == "text":
-        converted = {"type": "string", "description": "The text to send."}
-    else:
-        # Converting the followed schema keeps its properties at hand for a flat root and for files.
-        source = target if target is not None else follow(document, schema) if files else schema
-        converted = converter.convert({} if source is None else source)
-        for name in files & converted.get("properties", {}).keys():
-            converted["properties"][name] = _file_schema(converted["properties"][name])
-    if target is None:
-        arguments.properties["body"] = converted
-        if not body.optional:
-            arguments.required.append("body")
-        return replace(body, files=files)
-    arguments.properties.update(converted["properties"])
-    arguments.required += converted.get("required", [])
-    arguments.open = converted.get("additionalProperties") is not False
-    return replace(body, argument=None, files=files)
-
-
-def _file_fields(document: Mapping[str, Any], schema: Any) -> frozenset[str]:
-    target = plain_object(document, schema)
-    properties = target["properties"] if target is not None else {}
-    return frozenset(name for name, sub in properties.items() if _is_file(document, sub))
-
-
-def _is_file(document: Mapping[str, Any], schema: Any) -> bool:
-    """Files are `format: binary` in OpenAPI 3.0 and `contentMediaType` in 3.1; lists and nullable ones count."""
-    target = follow(document, schema)
-    if not isinstance(target, dict):
-        return False
-    if target.get("type") == "array":
-        return _is_file(document, target.get("items"))
-    if any(_is_file(document, sub) for sub in _list(target.get("anyOf"))[:4]):
-        return True
-    return target.get("format") == "binary" or target.get("contentMediaType") == "application/octet-stream"
-
-
-def _file_schema(schema: Schema) -> Schema:
-    kept: Schema = {key: schema[key] for key in ("description", "title") if key in schema}
-    many = schema.get("type") == "array" or any(sub.get("type") == "array" for sub in schema.get("anyOf", ()))
-    return {"type": "array", "items": dict(FILE_SCHEMA), **kept} if many else {**FILE_SCHEMA, **kept}
-
-
-def _root(arguments: _Arguments, definitions: dict[str, Schema]) -> Schema:
-    root = _object(arguments)
-    if arguments.open:
-        del root["additionalProperties"]
-    if definitions:
-        root["$defs"] = definitions
-    return root
-
-
-def _object(arguments: _Arguments) -> Schema:
-    schema: Schema = {"type": "object", "properties": arguments.properties}
-    if arguments.required:
-        schema["required"] = list(arguments.required)
-    # An argument that nothing takes would be dropped silently; refused, its sender learns of the misspelling.
-    schema["additionalProperties"] = False
-    return schema
-
-
-def _output(document: Mapping[str, Any], entry: _Found) -> tuple[Schema | None, bool]:
+def _output(source: _Source, operation: Mapping[str, Any], arguments: Schema) -> tuple[Schema | None, bool]:
     """The output schema, and whether answers are wrapped.
 
     Only where the one success answer is JSON and nothing else: a tool that declares an output schema must always answer
-    with structured content.
+    with structured content. A caller that can ask for a stream gets none.
     """
-    responses = follow(document, entry.operation.get("responses"))
-    successes = [raw for code, raw in _items(responses) if str(code).upper().startswith("2")]
-    if len(successes) != 1:
-        return None, False
     try:
-        answer = follow(document, successes[0])
+        responses = follow(source.document, operation.get("responses"))
+        successes = [raw for code, raw in _items(responses) if str(code).upper().startswith("2")]
+        if len(successes) != 1 or _can_stream(arguments):
+            return None, False
+        answer = follow(source.document, successes[0])
         content = answer.get("content") if isinstance(answer, dict) else None
         if not isinstance(content, dict) or len(content) != 1:
             return None, False
         media, described = next(iter(content.items()))
         schema = described.get("schema") if isinstance(described, dict) else None
-        if not schema or _body_kind(media) != "json" or not isinstance(schema, dict):
+        if not schema or openapi_arguments.media_kind(media) != "json" or not isinstance(schema, dict):
             return None, False
-        legacy = str(document["openapi"]).startswith("3.0")
-        converter = Converter(document=document, legacy=legacy, direction="output")
-        target = object_root(document, schema)
+        converter = Converter(document=source.document, legacy=source.legacy, direction="output", shared=source.outputs)
+        target = object_root(source.document, schema)
         if target is not None:
             root = {"properties": {}, **converter.convert(target), "type": "object"}
         else:
@@ -505,15 +362,10 @@ def _output(document: Mapping[str, Any], entry: _Found) -> tuple[Schema | None, 
     return ({**root, "$defs": definitions} if definitions else root), target is None
 
 
-def encode_path(path: str) -> str:
-    """A path for the request line; what is encoded already stays."""
-    return quote(path, safe="/-._~!$&'()*+,;=:@%")
-
-
-def _argument_name(name: str) -> str:
-    if _ARGUMENT_NAME.fullmatch(name):
-        return name
-    return re.sub(r"[^A-Za-z0-9_.-]", "_", name)[:64] or "argument"
+def _can_stream(arguments: Schema) -> bool:
+    """Whether an argument `stream` can turn the answer into one; Ollama streams even where nobody asked."""
+    flag = arguments["properties"].get("stream")
+    return isinstance(flag, dict) and "boolean" in str(flag.get("type", flag.get("anyOf")))
 
 
 def _items(value: Any) -> list[tuple[Any, Any]]:
@@ -526,6 +378,3 @@ def _list(value: Any) -> list[Any]:
 
 def _string(value: Any) -> str:
     return value if isinstance(value, str) else ""
-
-
-_RANK: Final[tuple[BodyKind, ...]] = ("json", "multipart", "form", "text", "bytes")

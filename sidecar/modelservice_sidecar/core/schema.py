@@ -1,14 +1,16 @@
 """JSON Schemas as OpenAPI documents hold them, turned into the ones MCP tools publish: JSON Schema 2020-12, self-contained.
 
-Owns the conversion: 3.0 dialect to 2020-12, references to `$defs` with only what is reachable, recursion kept as
-references and never inlined, text cleaned, the root a plain object. Pure. Every walk is bounded in depth and size, so a
-hostile document costs an error and not a stack.
+Owns the conversion: 3.0 and Swagger dialect to 2020-12, references to `$defs` with only what is reachable, recursion kept as
+references and never inlined, text cleaned, the root a plain object; and the repair of what breaks JSON Schema's own rules,
+each with a sentence. Pure. Every walk is bounded in depth and size, so a hostile document costs an error and not a stack.
 """
 
+import json
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeGuard
 from urllib.parse import unquote
 
 from modelservice_sidecar.core import text
@@ -20,28 +22,17 @@ MAX_DEPTH: Final = 64
 MAX_NODES: Final = 20_000
 """Schema positions per tool; beyond it the operation is reported as too large."""
 MAX_REF_CHAIN: Final = 32
+MAX_REPAIRS: Final = 20
+MAX_EXAMPLE: Final = 1_000
+"""Characters of an example or default as JSON; larger ones are a picture or a tensor, which no model reads."""
 
-_DROPPED: Final = frozenset(
-    {
-        "xml",
-        "discriminator",
-        "externalDocs",
-        "nullable",
-        "readOnly",
-        "writeOnly",
-        "$schema",
-        "$id",
-        "$anchor",
-        "$comment",
-    }
-    | {"$dynamicRef", "$dynamicAnchor", "$vocabulary", "example", "$defs", "definitions"}
-)
 _ONE: Final = frozenset(
     {"items", "contains", "additionalProperties", "propertyNames", "unevaluatedItems", "unevaluatedProperties", "not"}
-    | {"if", "then", "else", "contentSchema", "additionalItems"}
+    | {"if", "then", "else", "contentSchema"}
 )
 _MANY: Final = frozenset({"allOf", "anyOf", "oneOf", "prefixItems"})
 _NAMED: Final = frozenset({"properties", "patternProperties", "dependentSchemas"})
+_COMPOSING: Final = frozenset({"$ref", "allOf", "anyOf", "oneOf", "if", "patternProperties", "dependentSchemas"})
 _STRICTNESS: Final = frozenset(
     {"required", "format", "pattern", "minLength", "maxLength", "minimum", "maximum", "exclusiveMinimum", "multipleOf"}
     | {"exclusiveMaximum", "minItems", "maxItems", "uniqueItems", "minProperties", "maxProperties", "propertyNames"}
@@ -56,32 +47,159 @@ _STRICTNESS: Final = frozenset(
         "not",
     }
     | {"enum", "const", "contentEncoding", "contentMediaType", "patternProperties", "contains"}
+    | {"minContains", "maxContains"}
 )
 """What is left out of an *output* schema: a published output schema binds the answer, clients refuse answers that break
 it, and model servers' documents are often stricter than their answers. Types and structure stay, bounds go."""
+
+_TYPES: Final = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
+_MEANT: Final[dict[str, str]] = {
+    "int": "integer",
+    "int32": "integer",
+    "int64": "integer",
+    "long": "integer",
+    "float": "number",
+    "double": "number",
+    "decimal": "number",
+    "str": "string",
+    "text": "string",
+    "date": "string",
+    "datetime": "string",
+    "uuid": "string",
+    "file": "string",
+    "bool": "boolean",
+    "list": "array",
+    "dict": "object",
+    "map": "object",
+    "none": "null",
+}
+"""Words for types that documents use and JSON Schema has not."""
+
+_BOUNDS: Final = (
+    ("minimum", "maximum"),
+    ("minLength", "maxLength"),
+    ("minItems", "maxItems"),
+    ("minProperties", "maxProperties"),
+)
 
 
 class SchemaError(Exception):
     """A schema cannot be published; the text says which reference or bound is at fault."""
 
 
+class _Wrong:
+    """Marks a keyword's value that JSON Schema does not allow."""
+
+
+_WRONG: Final = _Wrong()
+
+
+def _number(value: Any) -> Any:
+    return value if _is_number(value) and (isinstance(value, int) or math.isfinite(value)) else _WRONG
+
+
+def _count(value: Any) -> Any:
+    return int(value) if _number(value) is not _WRONG and value == int(value) >= 0 else _WRONG
+
+
+def _flag(value: Any) -> Any:
+    return value if isinstance(value, bool) else _WRONG
+
+
+def _word(value: Any) -> Any:
+    return value if isinstance(value, str) else _WRONG
+
+
+def _names(value: Any) -> Any:
+    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+        return _WRONG
+    return list(dict.fromkeys(value))
+
+
+def _dependent(value: Any) -> Any:
+    usable = isinstance(value, dict) and all(_names(names) is not _WRONG for names in value.values())
+    return {name: _names(names) for name, names in value.items()} if usable else _WRONG
+
+
+def _choices(value: Any) -> Any:
+    if not isinstance(value, list) or not value:
+        return _WRONG
+    kept: list[Any] = []
+    seen: set[str] = set()
+    for choice in value:
+        if not _is_shallow(choice):
+            return _WRONG
+        written = json.dumps(choice, sort_keys=True, default=str)
+        if written not in seen:
+            seen.add(written)
+            kept.append(choice)
+    return kept
+
+
+def _bound(value: Any) -> Any:
+    return value if isinstance(value, bool) else _number(value)  # OpenAPI 3.0's booleans are translated later
+
+
+def _step(value: Any) -> Any:
+    return value if _number(value) is not _WRONG and value > 0 else _WRONG
+
+
+_CHECKED: Final[dict[str, Callable[[Any], Any]]] = {
+    "minimum": _number,
+    "maximum": _number,
+    "exclusiveMinimum": _bound,
+    "exclusiveMaximum": _bound,
+    "multipleOf": _step,
+    **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"), _count),
+    **dict.fromkeys(("minContains", "maxContains"), _count),
+    **dict.fromkeys(("uniqueItems", "deprecated"), _flag),
+    **dict.fromkeys(("format", "contentEncoding", "contentMediaType"), _word),
+    "required": _names,
+    "dependentRequired": _dependent,
+    "enum": _choices,
+}
+"""Keywords with what their value must be. A value that is not is left out, and a sentence says so."""
+
+
+@dataclass(kw_only=True, slots=True)
+class _Definition:
+    schema: Schema = field(default_factory=dict)
+    reached: tuple[str, ...] = ()
+    positions: int = 0
+    repairs: tuple[str, ...] = ()
+    error: SchemaError | None = None
+
+
+@dataclass(kw_only=True, slots=True)
+class Definitions:
+    """A document's definitions in one direction: each is converted once, however many tools reach it."""
+
+    names: dict[str, str] = field(default_factory=dict)
+    sources: dict[str, tuple[Any, tuple[Schema, ...]]] = field(default_factory=dict)
+    converted: dict[str, _Definition] = field(default_factory=dict)
+
+
 @dataclass(kw_only=True, slots=True)
 class Converter:
     """Converts the schemas of one tool in one direction and collects the definitions they reach.
 
-    `document` is the whole OpenAPI document, which local references point into; `legacy` says it is OpenAPI 3.0.
+    `document` is the whole OpenAPI document, which local references point into; `legacy` says it is OpenAPI 3.0 or older.
+    `is_pattern` says whether the validator can use a regular expression. `repairs` are sentences about what was changed.
     """
 
     document: Mapping[str, Any]
     legacy: bool
     direction: Direction
-    _names: dict[str, str] = field(default_factory=dict)
-    _pending: list[str] = field(default_factory=list)
-    _nodes: int = 0
+    is_pattern: Callable[[str], bool] = lambda _: True
+    shared: Definitions = field(default_factory=Definitions)
+    repairs: list[str] = field(default_factory=list)
+    _reached: list[str] = field(default_factory=list)
+    _scopes: tuple[Schema, ...] = ()
+    _positions: int = 0
 
-    def convert(self, schema: object) -> Schema:
-        """The schema in 2020-12; a boolean schema becomes its object form."""
-        converted = self._convert(schema, 0)
+    def convert(self, schema: object, where: str = "$") -> Schema:
+        """The schema in 2020-12; a boolean schema becomes its object form. `where` names it in repairs."""
+        converted = self._convert(schema, 0, where)
         if isinstance(converted, dict):
             return converted
         return {} if converted else {"not": {}}
@@ -89,54 +207,200 @@ class Converter:
     def definitions(self) -> dict[str, Schema]:
         """Every definition that what was converted so far reaches, itself converted."""
         done: dict[str, Schema] = {}
-        while self._pending:
-            pointer = self._pending.pop()
-            name = self._names[pointer]
+        pending = list(self._reached)
+        while pending:
+            name = pending.pop()
             if name not in done:
-                done[name] = self.convert(resolve(self.document, pointer))
+                definition = self._definition(name)
+                self._count(definition.positions, 0)
+                self.repairs += definition.repairs
+                done[name] = definition.schema
+                pending += definition.reached
         return {name: done[name] for name in sorted(done)}
 
-    def _convert(self, schema: object, depth: int) -> Schema | bool:
-        self._nodes += 1
-        if depth > MAX_DEPTH or self._nodes > MAX_NODES:
+    def _definition(self, name: str) -> _Definition:
+        found = self.shared.converted.get(name)
+        if found is None:
+            source, scopes = self.shared.sources[name]
+            inner = Converter(
+                document=self.document,
+                legacy=self.legacy,
+                direction=self.direction,
+                is_pattern=self.is_pattern,
+                shared=self.shared,
+                _scopes=scopes,
+            )
+            try:
+                found = _Definition(schema=inner.convert(source, name))
+                found.reached, found.repairs = tuple(inner._reached), tuple(inner.repairs)
+            except SchemaError as error:
+                found = _Definition(error=error)
+            found.positions = inner._positions
+            self.shared.converted[name] = found
+        if found.error is not None:
+            raise found.error
+        return found
+
+    def _count(self, positions: int, depth: int) -> None:
+        self._positions += positions
+        if depth > MAX_DEPTH or self._positions > MAX_NODES:
             raise SchemaError(f"a schema is nested deeper than {MAX_DEPTH} or larger than {MAX_NODES} positions")
+
+    def _convert(self, schema: object, depth: int, where: str) -> Schema | bool:
+        self._count(1, depth)
         if isinstance(schema, bool):
             return schema
         if not isinstance(schema, dict):
-            raise SchemaError("a schema is neither an object nor a boolean")
+            if depth == 0:
+                raise SchemaError("a schema is neither an object nor a boolean")
+            self._repaired(where, "is not a schema, so anything is accepted there")
+            return {}
+        outer = self._scopes
+        self._scopes = (*outer, *(schema[key] for key in ("$defs", "definitions") if isinstance(schema.get(key), dict)))
         out: Schema = {}
         for keyword, value in schema.items():
-            self._keyword(out, keyword, value, schema, depth)
+            self._keyword(out, keyword, value, schema, depth, where)
+        self._scopes = outer
+        return self._settled(out, schema, where)
+
+    def _settled(self, out: Schema, schema: Schema, where: str) -> Schema:
+        """The converted keywords made to agree with each other."""
         if self.direction == "output" and isinstance(out.get("additionalProperties"), bool):
             del out["additionalProperties"]
-        if self.legacy:
-            out = _from_3_0(out)
-        return _with_null(out) if schema.get("nullable") is True else out
+        if self.legacy and "$ref" in out:  # OpenAPI 3.0 ignores siblings of a reference
+            out = {key: value for key, value in out.items() if key in {"$ref", "description", "title", "default"}}
+        _exclusive_bounds(out)
+        self._drop_contradictions(out, where)
+        if "default" in out and not self._fits(out["default"], schema, 0):
+            dropped = out.pop("default")
+            if dropped is not None:  # many documents say null and mean none
+                self._repaired(where, "has a default that its own schema refuses, so the default is left out")
+        nullable = schema.get("nullable") is True or schema.get("x-nullable") is True
+        return _with_null(out) if nullable else out
 
-    def _keyword(self, out: Schema, keyword: str, value: object, schema: Schema, depth: int) -> None:
+    def _keyword(self, out: Schema, keyword: str, value: object, schema: Schema, depth: int, where: str) -> None:
         if keyword == "$ref":
             out["$ref"] = self._reference(value)
-        elif keyword in _DROPPED or keyword.startswith("x-"):
-            if keyword == "example":
-                out.setdefault("examples", [value])
         elif self.direction == "output" and keyword in _STRICTNESS:
             return
-        elif keyword in _NAMED and isinstance(value, dict):
-            out[keyword] = {
-                name: self._convert(sub, depth + 1) for name, sub in value.items() if not self._hidden(keyword, sub)
-            }
-        elif keyword in _MANY and isinstance(value, list):
-            out[keyword] = [self._convert(sub, depth + 1) for sub in value]
-        elif keyword in _ONE and isinstance(value, dict | bool):
-            out[keyword] = self._convert(value, depth + 1)
-        elif keyword == "required" and isinstance(value, list):
-            hidden = {n for n, sub in _properties(schema).items() if self._hidden("properties", sub)}
-            out[keyword] = [name for name in value if isinstance(name, str) and name not in hidden]
-        elif keyword in {"description", "title"}:
-            if isinstance(value, str) and (cleaned := text.clean(value)):
-                out[keyword] = cleaned
+        elif keyword in _NAMED or keyword in _MANY or keyword in _ONE:
+            self._applicator(out, keyword, value, depth, where)
+        elif keyword in _CHECKED:
+            checked = _CHECKED[keyword](value)
+            if checked is _WRONG:
+                # Draft 3 wrote `required: true` at the property; its object reads it there.
+                if keyword != "required" or not isinstance(value, bool):
+                    self._repaired(where, f"has a {keyword} that JSON Schema does not allow, so it is left out")
+            elif keyword == "required":
+                self._require(out, checked, schema, where)
+            else:
+                out[keyword] = checked
+        elif keyword == "pattern":
+            if isinstance(value, str) and self.is_pattern(value):
+                out["pattern"] = value
+            else:
+                self._repaired(where, "has a pattern that is no valid regular expression, so it is left out")
+        elif keyword == "type":
+            self._type(out, value, where)
         else:
-            out[keyword] = value
+            _annotation(out, keyword, value)
+
+    def _applicator(self, out: Schema, keyword: str, value: object, depth: int, where: str) -> None:
+        """A keyword whose value is one schema, a list of them, or named ones."""
+        if keyword in _NAMED and isinstance(value, dict):
+            kept = {name: sub for name, sub in value.items() if not self._hidden(keyword, sub)}
+            if keyword == "patternProperties":
+                kept = self._usable_patterns(kept, where)
+            out[keyword] = {
+                name: self._convert(sub, depth + 1, f"{where}.{text.clean(str(name), 64)}")
+                for name, sub in kept.items()
+            }
+            if keyword == "properties" and self.direction == "input":
+                flagged = [n for n, sub in kept.items() if isinstance(sub, dict) and sub.get("required") is True]
+                if flagged:
+                    out["required"] = list(dict.fromkeys([*out.get("required", ()), *flagged]))
+        elif keyword in _MANY and isinstance(value, list) and value:
+            out[keyword] = [self._convert(sub, depth + 1, f"{where}.{keyword}[{i}]") for i, sub in enumerate(value)]
+        elif keyword == "items" and isinstance(value, list) and value:  # tuples before 2020-12
+            out["prefixItems"] = [self._convert(sub, depth + 1, f"{where}[{i}]") for i, sub in enumerate(value)]
+        elif keyword in _ONE and isinstance(value, dict | bool):
+            out[keyword] = self._convert(value, depth + 1, f"{where}[]" if keyword == "items" else where)
+        else:
+            self._repaired(where, f"has a {keyword} that JSON Schema does not allow, so it is left out")
+
+    def _usable_patterns(self, named: Schema, where: str) -> Schema:
+        usable = {name: sub for name, sub in named.items() if self.is_pattern(name)}
+        if len(usable) < len(named):
+            self._repaired(where, "has a pattern that is no valid regular expression, so it is left out")
+        return usable
+
+    def _require(self, out: Schema, names: list[str], schema: Schema, where: str) -> None:
+        properties = _properties(schema)
+        hidden = {name for name, sub in properties.items() if self._hidden("properties", sub)}
+        unknown = set()
+        if schema.get("additionalProperties") is False and not schema.keys() & _COMPOSING:
+            unknown = set(names) - properties.keys()
+        if unknown:
+            self._repaired(where, f"requires {_quoted(unknown)}, which it has not, so that is left out")
+        kept = [name for name in names if name not in hidden and name not in unknown]
+        out["required"] = list(dict.fromkeys([*out.get("required", ()), *kept]))
+
+    def _type(self, out: Schema, value: object, where: str) -> None:
+        given = [value] if isinstance(value, str) else value if isinstance(value, list) else []
+        kinds = list(
+            dict.fromkeys(_MEANT.get(k.lower(), k) if isinstance(k, str) else k for k in given if _hashable(k))
+        )
+        known = [kind for kind in kinds if isinstance(kind, str) and kind in _TYPES]
+        if isinstance(value, list) and "null" in known and known == ["null"] and len(kinds) > 1:
+            known = []
+        if known:
+            out["type"] = known[0] if isinstance(value, str) or len(known) == 1 else known
+        if value == "file":
+            out["format"] = "binary"
+        elif known != given:
+            self._repaired(where, f"has the type {text.clean(str(value), 40)!r}, which JSON Schema has not")
+
+    def _drop_contradictions(self, out: Schema, where: str) -> None:
+        """What no value can meet: an enum of another type, a lower bound above the upper one."""
+        kinds = [out["type"]] if isinstance(out.get("type"), str) else out.get("type")
+        if kinds and "enum" in out:
+            possible = [choice for choice in out["enum"] if choice is None or _is_of(choice, kinds)]
+            if len(possible) < len(out["enum"]):
+                self._repaired(where, "has choices in its enum that are not of its type, so they are left out")
+            out["enum"] = possible
+            if not [choice for choice in possible if choice is not None]:
+                del out["enum"]
+        if kinds and "const" in out and not _is_of(out["const"], kinds):
+            del out["const"]
+            self._repaired(where, "has a const that is not of its type, so it is left out")
+        for lower, upper in _BOUNDS:
+            if lower in out and upper in out and out[lower] > out[upper]:
+                del out[lower], out[upper]
+                self._repaired(where, f"has a {lower} above its {upper}, so both are left out")
+
+    def _fits(self, value: Any, schema: Any, depth: int) -> bool:
+        """Whether the schema, as it stands in the document, lets this default through; in doubt it does."""
+        try:
+            target = follow(self.document, schema)
+        except SchemaError:
+            return True
+        if depth > 4 or not isinstance(target, dict):
+            return True
+        if value is None:
+            null = target.get("nullable") is True or target.get("x-nullable") is True
+            return null or not isinstance(target.get("type"), str) or target["type"] == "null"
+        kinds = [target["type"]] if isinstance(target.get("type"), str) else target.get("type")
+        if isinstance(kinds, list) and not _is_of(value, [_MEANT.get(str(kind).lower(), kind) for kind in kinds]):
+            return False
+        if isinstance(target.get("enum"), list) and target["enum"] and value not in target["enum"]:
+            return False
+        if not _within(value, target):
+            return False
+        choices = [target[key] for key in ("anyOf", "oneOf") if isinstance(target.get(key), list)]
+        if any(choice and not any(self._fits(value, sub, depth + 1) for sub in choice[:16]) for choice in choices):
+            return False
+        every = target.get("allOf")
+        return not isinstance(every, list) or all(self._fits(value, sub, depth + 1) for sub in every[:16])
 
     def _hidden(self, keyword: str, schema: object) -> bool:
         """Whether a property is not for this direction: a caller does not send what is `readOnly`."""
@@ -148,11 +412,33 @@ class Converter:
             raise SchemaError(
                 f"the reference {text.clean(str(target), 120)!r} leaves the document, which is not followed"
             )
-        if target not in self._names:
-            resolve(self.document, target)
-            self._names[target] = _definition_name(target, set(self._names.values()))
-            self._pending.append(target)
-        return f"#/$defs/{self._names[target]}"
+        key = target
+        scopes: tuple[Schema, ...] = ()
+        try:
+            source = resolve(self.document, target)
+        except SchemaError:
+            # A schema pasted from elsewhere brings its own definitions, and references that mean those.
+            key, source, scopes = self._in_scope(target)
+        shared = self.shared
+        if key not in shared.names:
+            shared.names[key] = name = _definition_name(target, shared.sources)
+            shared.sources[name] = (source, scopes)
+        self._reached.append(shared.names[key])
+        return f"#/$defs/{shared.names[key]}"
+
+    def _in_scope(self, target: str) -> tuple[str, Any, tuple[Schema, ...]]:
+        parts = target.split("/")
+        if len(parts) == 3 and parts[1] in {"$defs", "definitions"}:
+            name = unquote(parts[2]).replace("~1", "/").replace("~0", "~")
+            for position in range(len(self._scopes), 0, -1):
+                scope = self._scopes[position - 1]
+                if name in scope:
+                    return f"{target} in {id(scope)}", scope[name], self._scopes[:position]
+        raise SchemaError(f"the reference {text.clean(target, 120)!r} points nowhere")
+
+    def _repaired(self, where: str, what: str) -> None:
+        if len(self.repairs) < MAX_REPAIRS:
+            self.repairs.append(f"{where} {what}")
 
 
 def resolve(document: Mapping[str, Any], pointer: str) -> Any:
@@ -162,11 +448,13 @@ def resolve(document: Mapping[str, Any], pointer: str) -> Any:
         SchemaError: it points nowhere.
     """
     node: Any = document
-    for raw in pointer.removeprefix("#").split("/")[1:]:
+    if not pointer.startswith("#/"):
+        raise SchemaError(f"the reference {text.clean(pointer, 120)!r} points nowhere")
+    for raw in pointer.split("/")[1:]:
         part = unquote(raw).replace("~1", "/").replace("~0", "~")
         if isinstance(node, dict) and part in node:
             node = node[part]
-        elif isinstance(node, list) and part.isdigit() and int(part) < len(node):
+        elif isinstance(node, list) and part.isascii() and part.isdigit() and len(part) < 7 and int(part) < len(node):
             node = node[int(part)]
         else:
             raise SchemaError(f"the reference {text.clean(pointer, 120)!r} points nowhere")
@@ -192,9 +480,11 @@ def object_root(document: Mapping[str, Any], schema: Any) -> Schema | None:
     Compositions and nullable objects cannot: clients drop tools whose root is not a plain object.
     """
     target = follow(document, schema)
-    if isinstance(target, dict) and len(target.get("allOf", ())) == 1 and "properties" not in target:
-        target = follow(document, target["allOf"][0])
-    if not isinstance(target, dict) or target.get("nullable") is True:
+    if isinstance(target, dict) and "properties" not in target:
+        parts = target.get("allOf")
+        if isinstance(parts, list) and len(parts) == 1:
+            target = follow(document, parts[0])
+    if not isinstance(target, dict) or target.get("nullable") is True or target.get("x-nullable") is True:
         return None
     if target.get("type") != "object" and not ("type" not in target and isinstance(target.get("properties"), dict)):
         return None
@@ -216,14 +506,84 @@ def _properties(schema: Schema) -> Schema:
     return properties if isinstance(properties, dict) else {}
 
 
-def _from_3_0(out: Schema) -> Schema:
-    """The remaining differences of OpenAPI 3.0: exclusive bounds were booleans, siblings of `$ref` were ignored."""
-    if "$ref" in out:
-        return {key: value for key, value in out.items() if key in {"$ref", "description", "title"}}
+def _annotation(out: Schema, keyword: str, value: object) -> None:
+    """Keywords that say something and check nothing. Any other keyword is none of 2020-12's and goes."""
+    if keyword in {"description", "title"}:
+        if isinstance(value, str) and (cleaned := text.clean(value)):
+            out[keyword] = cleaned
+    elif (keyword == "const" and _is_shallow(value)) or (keyword == "default" and _is_short(value)):
+        out[keyword] = value
+    elif keyword == "example" and _is_short(value):
+        out.setdefault("examples", [value])
+    elif keyword == "examples" and isinstance(value, list) and (short := [one for one in value[:3] if _is_short(one)]):
+        out[keyword] = short
+
+
+def _is_shallow(value: object) -> bool:
+    """Whether a value can be written by anybody: some writers stop at a few hundred levels."""
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        level = [
+            sub
+            for node in level
+            for sub in (node.values() if isinstance(node, dict) else node if isinstance(node, list) else ())
+        ]
+        if not level:
+            return True
+    return False
+
+
+def _is_short(value: object) -> bool:
+    """Whether an example is small, and free of characters that nobody sees."""
+    if not _is_shallow(value):
+        return False
+    written = json.dumps(value, ensure_ascii=False, default=str)
+    return len(written) <= MAX_EXAMPLE and text.clean(written, MAX_EXAMPLE) == written.strip()
+
+
+def _exclusive_bounds(out: Schema) -> None:
+    """OpenAPI 3.0's exclusive bounds were booleans; some documents of 3.1 still hold them."""
     for exclusive, bound in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
         if isinstance(out.get(exclusive), bool) and out.pop(exclusive) and bound in out:
             out[exclusive] = out.pop(bound)
-    return out
+
+
+def _is_number(value: Any) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_of(value: Any, kinds: list[Any]) -> bool:
+    known: dict[str, bool] = {
+        "string": isinstance(value, str),
+        "boolean": isinstance(value, bool),
+        "number": _is_number(value),
+        "integer": _is_number(value) and (isinstance(value, int) or value.is_integer()),
+        "object": isinstance(value, dict),
+        "array": isinstance(value, list),
+        "null": value is None,
+    }
+    return any(known.get(kind, True) if isinstance(kind, str) else True for kind in kinds)
+
+
+def _within(value: Any, schema: Schema) -> bool:
+    """Whether a number or string keeps the plain bounds of a schema as it stands in the document."""
+    if _is_number(value):
+        lower, upper = schema.get("minimum"), schema.get("maximum")
+        return not (_is_number(lower) and value < lower) and not (_is_number(upper) and value > upper)
+    if isinstance(value, str):
+        shortest, longest = schema.get("minLength"), schema.get("maxLength")
+        return not (_is_number(shortest) and len(value) < shortest) and not (
+            _is_number(longest) and len(value) > longest
+        )
+    return True
+
+
+def _hashable(value: object) -> bool:
+    return isinstance(value, str | int | float | bool) or value is None
+
+
+def _quoted(names: set[str]) -> str:
+    return ", ".join(repr(text.clean(name, 64)) for name in sorted(names)[:3])
 
 
 def _with_null(schema: Schema) -> Schema:
@@ -243,7 +603,7 @@ def _with_null(schema: Schema) -> Schema:
     return {"anyOf": [schema, {"type": "null"}], **described}
 
 
-def _definition_name(pointer: str, taken: set[str]) -> str:
+def _definition_name(pointer: str, taken: Mapping[str, object]) -> str:
     base = re.sub(r"[^A-Za-z0-9_.]", "_", unquote(pointer.rsplit("/", 1)[-1]))[:64] or "Root"
     name, number = base, 1
     while name in taken:

@@ -9,7 +9,15 @@ from mcp.client import Client
 
 from adapter_harness import VERSION, Reply, adapter, encode, modern_body, modern_headers, next_event, read_reply, run
 from model_apps import SlowModel, model_server, named_app
-from modelservice_api.adapter_config import AdapterConfig, LimitsConfig, ServerConfig, ToolOverride, ToolsConfig
+from modelservice_api.adapter_config import (
+    AdapterConfig,
+    BackendConfig,
+    LimitsConfig,
+    OpenAPIConfig,
+    ServerConfig,
+    ToolOverride,
+    ToolsConfig,
+)
 from modelservice_sidecar.exchange import Timing
 from modelservice_sidecar.subscriptions import Subscriptions
 
@@ -248,8 +256,10 @@ def test_a_hub_that_is_closed_opens_nothing_more() -> None:
 @pytest.mark.promise("openapi-tools")
 def test_a_long_list_comes_in_pages_and_the_official_client_collects_them_all() -> None:
     async def test() -> None:
-        with model_server(named_app(*(f"tool{number:03}" for number in range(230)))) as port:
-            async with adapter(port) as running, Client(running.url) as client:
+        chosen = tuple(f"tool{number:03}" for number in range(230))
+        with model_server(named_app(*chosen)) as port:
+            config = AdapterConfig(tools=ToolsConfig(filter=chosen))
+            async with adapter(port, config) as running, Client(running.url) as client:
                 names: list[str] = []
                 cursor = None
                 pages = 0
@@ -257,7 +267,7 @@ def test_a_long_list_comes_in_pages_and_the_official_client_collects_them_all() 
                     page = await client.list_tools(cursor=cursor)
                     names += [tool.name for tool in page.tools]
                     cursor, pages = page.next_cursor, pages + 1
-                assert (names, pages) == ([f"tool{number:03}" for number in range(230)], 3)
+                assert (names, pages) == (list(chosen), 3)
                 for cursor in ("garbage", "bjp4", "", "é"):
                     reply = await running.modern("tools/list", {"cursor": cursor})
                     expected = (200, None) if cursor == "bjp4" else (400, -32602)
@@ -267,13 +277,23 @@ def test_a_long_list_comes_in_pages_and_the_official_client_collects_them_all() 
 
 
 @pytest.mark.promise("openapi-tools")
-def test_tools_beyond_the_cap_are_left_out_with_a_sentence_in_the_report() -> None:
+def test_more_tools_than_a_model_can_choose_from_are_published_only_once_somebody_chose_them() -> None:
     async def test() -> None:
-        with model_server(named_app(*(f"tool{number:03}" for number in range(260)))) as port:
-            async with adapter(port) as running:
+        names = [f"tool{number:03}" for number in range(65)]
+        with model_server(named_app(*names)) as port:
+            async with adapter(port, wait=False) as running:
+                await running.lines.wait_for("backend", state="NoTools")
                 report = await running.report()
-                assert report["tools"]["count"] == 256
-                assert "260 tools were found and the first 256" in report["backend"]["message"]
+                assert report["tools"]["count"] == 0
+                assert "65 tools were found and none is published" in report["backend"]["message"]
+                assert "tools.filter" in report["backend"]["message"]
+                config = AdapterConfig(backend=BackendConfig(open_api=OpenAPIConfig(exclude=("tool000",))))
+                await running.adapter.reconfigure(config)
+                await running.ready()
+                assert (await running.report())["tools"]["names"] == names[1:]
+                await running.adapter.reconfigure(AdapterConfig(tools=ToolsConfig(filter=tuple(names))))
+                while (await running.report())["tools"]["count"] != 65:
+                    running.adapter.discovery.look_now()
 
     run(test)
 

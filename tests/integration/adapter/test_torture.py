@@ -158,7 +158,7 @@ def test_a_model_server_s_errors_are_told_without_its_secrets(
             assert "hunter2" not in str(result)
             assert (await running.lines.wait_for("call"))["outcome"] == outcome
             busy = await running.call("busy")
-            assert busy["content"][0]["text"] == "The model server is busy (HTTP 503); try again in 7 s."
+            assert busy["content"][0]["text"] == "The model server is busy (HTTP 503); try again in 70 s."
 
     run(test)
 

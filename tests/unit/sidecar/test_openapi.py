@@ -172,7 +172,7 @@ PLAIN = {"type": "object", "properties": {"a": {"type": "integer"}}, "required":
     ("schema", "arguments", "body"),
     [
         (PLAIN, {"a": 1}, b'{"a":1}'),
-        (PLAIN, {"a": 1, "extra": 2}, b'{"a":1,"extra":2}'),
+        ({**PLAIN, "additionalProperties": True}, {"a": 1, "extra": 2}, b'{"a":1,"extra":2}'),
         ({"allOf": [PLAIN]}, {"a": 1}, b'{"a":1}'),
         ({"type": "array"}, {"body": [1]}, b"[1]"),
         ({"type": "integer"}, {"body": 1}, b"1"),
@@ -213,7 +213,8 @@ def test_equal_names_in_two_places_are_grouped_by_place() -> None:
 def test_unknown_arguments_are_refused_where_nothing_takes_them() -> None:
     assert one({}).input_schema["additionalProperties"] is False
     assert one(json_body({**PLAIN, "additionalProperties": False})).input_schema["additionalProperties"] is False
-    assert "additionalProperties" not in one(json_body(PLAIN)).input_schema
+    assert one(json_body(PLAIN)).input_schema["additionalProperties"] is False
+    assert "additionalProperties" not in one(json_body({**PLAIN, "additionalProperties": True})).input_schema
 
 
 def test_json_is_preferred_and_files_become_objects_with_base64() -> None:
