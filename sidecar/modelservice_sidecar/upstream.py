@@ -44,6 +44,8 @@ UNREAD_SIZE: Final = 32 * 1024
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _WITHOUT_BODY: Final = frozenset({"GET", "HEAD", "DELETE", "OPTIONS"})
 
+Tail = tuple[bytes | bytearray | memoryview, ...]
+
 OnHead = Callable[[int, dict[str, str]], Callable[[bytes], None] | None]
 """Called when status and headers are in; a returned function takes the body in pieces instead of it being kept."""
 
@@ -134,14 +136,17 @@ class _Connection(asyncio.Protocol):
             self._reset_after_eof = sock is not None and sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) != 0
         return False  # the transport closes itself, which ends the exchange
 
-    def send(self, head_and_body: bytes, exchange: _Exchange) -> None:
+    def send(self, head_and_body: bytes, tail: Tail, exchange: _Exchange) -> None:
         """Write a request in one piece: two writes would be two segments and a wait for an acknowledgement."""
         assert self.transport is not None
         self.exchange = exchange
         exchange.sent_at = asyncio.get_running_loop().time()
-        exchange.size_sent = len(head_and_body)
+        exchange.size_sent = len(head_and_body) + _size(tail)
         self._parser = httptools.HttpResponseParser(self)
-        self.transport.write(head_and_body)
+        if tail:
+            self.transport.writelines((head_and_body, *tail))
+        else:
+            self.transport.write(head_and_body)
 
     def data_received(self, data: bytes) -> None:
         exchange = self.exchange
@@ -246,6 +251,11 @@ class Pool:
         self._closed = False
 
     @property
+    def host(self) -> str:
+        """The host, for other protocols of the same model server."""
+        return self._host
+
+    @property
     def address(self) -> str:
         """Host and port as they stand in a URL."""
         host = f"[{self._host}]" if ":" in self._host else self._host
@@ -267,7 +277,7 @@ class Pool:
         wire = _encode(request, self.address)
         connection, reused = await self._acquire()
         try:
-            return await self._exchange(connection, request.method, wire, on_head, limit)
+            return await self._exchange(connection, request, wire, on_head, limit)
         except _DiedError as died:
             if not (died.unread or (reused and request.method in _SAFE)):
                 raise BackendDisconnectedError(
@@ -275,7 +285,7 @@ class Pool:
                 ) from None
         connection = await self._connect()
         try:
-            return await self._exchange(connection, request.method, wire, on_head, limit)
+            return await self._exchange(connection, request, wire, on_head, limit)
         except _DiedError as died:
             if died.unread:
                 raise BackendUnreachableError(
@@ -306,12 +316,12 @@ class Pool:
         self._open.clear()
 
     async def _exchange(
-        self, connection: _Connection, method: str, wire: bytes, on_head: OnHead | None, limit: int
+        self, connection: _Connection, request: HttpRequest, wire: bytes, on_head: OnHead | None, limit: int
     ) -> Reply:
         loop = asyncio.get_running_loop()
-        exchange = _Exchange(method=method, on_head=on_head, limit=limit, done=loop.create_future())
+        exchange = _Exchange(method=request.method, on_head=on_head, limit=limit, done=loop.create_future())
         try:
-            connection.send(wire, exchange)
+            connection.send(wire, request.tail, exchange)
             return await exchange.done
         finally:
             # Cancelled or failed midway, the connection's next bytes belong to this request: it must not be reused.
@@ -385,9 +395,13 @@ def _encode(request: HttpRequest, address: str) -> bytes:
     for name, value in request.headers:
         head += [name, b": ", value, b"\r\n"]
     if request.body or request.method not in _WITHOUT_BODY:
-        head.append(b"content-length: %d\r\n" % len(request.body))
+        head.append(b"content-length: %d\r\n" % (len(request.body) + _size(request.tail)))
     head += [b"\r\n", request.body]
     return b"".join(head)
+
+
+def _size(tail: Tail) -> int:
+    return sum(memoryview(part).nbytes for part in tail) if tail else 0
 
 
 def _too_large(limit: int) -> BackendAnswerTooLargeError:

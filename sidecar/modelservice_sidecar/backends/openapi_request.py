@@ -26,12 +26,16 @@ _HEADER_SEPARATOR: Final = {"spaceDelimited": " ", "tabDelimited": "\t", "pipeDe
 
 
 class HttpRequest(NamedTuple):
-    """What goes to the model server. `target` is the path with its query; framing headers are the pool's business."""
+    """What goes to the model server. `target` is the path with its query; framing headers are the pool's business.
+
+    `tail` are buffers that follow `body` and are sent without being copied into one.
+    """
 
     method: str
     target: str
     headers: RawHeaders
     body: bytes
+    tail: tuple[bytes | bytearray | memoryview, ...] = ()
 
 
 def build(operation: Operation, arguments: dict[str, Any], boundary: str) -> HttpRequest:
