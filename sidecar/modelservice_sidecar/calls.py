@@ -7,12 +7,13 @@ word the outcome.
 import asyncio
 import traceback
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from modelservice_api.adapter_config import AdapterConfig
 from modelservice_sidecar.backends.base import Answer, Backend, CallContext, Progress
 from modelservice_sidecar.core import errors
+from modelservice_sidecar.core.authorization import Access, Identity
 from modelservice_sidecar.core.errors import BackendUnreachableError, CallError, InternalError, UnknownToolError
 from modelservice_sidecar.core.trace import Ids
 from modelservice_sidecar.pipeline import Call, Handler
@@ -31,6 +32,7 @@ class Snapshot:
     pipeline: Handler
     backend: Backend | None
     list_ttl_ms: int
+    access: Access = field(default_factory=Access)
     why_not: str = NOT_FOUND_YET
     """What callers read while there is no backend."""
 
@@ -65,8 +67,12 @@ class Calls:
         record: CallRecord,
         on_progress: Callable[[Progress], None] | None = None,
         handed_over: bool = False,
+        identity: Identity | None = None,
+        credentials: str | None = None,
     ) -> Answer:
         """Run the tool; `record` learns what happened. The caller finishes the record with `finish`.
+
+        `identity` and `credentials` are the request's (`Inbound`); the latter only ever goes to another pod's adapter.
 
         Raises:
             CallError: the call failed; the text is safe to show.
@@ -79,14 +85,22 @@ class Calls:
             raise BackendUnreachableError(now.why_not)
         tool = now.published.tools.get(name)
         if tool is None:
+            refusal = now.access.may_call(identity, name)
+            if refusal is not None:  # who may not call it does not learn whether it exists
+                record.outcome = errors.telling(refusal).outcome
+                raise refusal
             record.outcome = errors.TABLE[UnknownToolError].outcome
             raise UnknownToolError(f"Unknown tool: {_shown(name)}")
         record.tool = name
         deadline = asyncio.get_running_loop().time() + now.config.limits.timeout
-        context = CallContext(ids=record.ids, deadline=deadline, on_progress=on_progress, handed_over=handed_over)
+        context = CallContext(
+            ids=record.ids, deadline=deadline, on_progress=on_progress, handed_over=handed_over, identity=identity
+        )
         self.in_flight += 1
         try:
-            return await now.pipeline(Call(tool=tool, arguments=arguments, context=context, backend=now.backend))
+            return await now.pipeline(
+                Call(tool=tool, arguments=arguments, context=context, backend=now.backend, credentials=credentials)
+            )
         except CallError as error:
             record.outcome = errors.telling(error).outcome
             record.error = str(error)[:300]

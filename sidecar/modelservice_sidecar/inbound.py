@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 
+from modelservice_sidecar.core.authorization import Identity
 from modelservice_sidecar.core.mcp import Headers
 from modelservice_sidecar.core.trace import Ids, Wanted
 
@@ -26,7 +27,11 @@ KEY = "modelservice.inbound"
 
 @dataclass(kw_only=True, slots=True)
 class Inbound:
-    """One request. `received` is when its last byte came; `answer_headers` go with every answer."""
+    """One request. `received` is when its last byte came; `answer_headers` go with every answer.
+
+    `identity` is who sent it, `None` where nobody has to say. `credentials` is the Authorization header that proved it, for
+    another adapter of the same Service and nobody else. `challenge` begins every WWW-Authenticate header of this server.
+    """
 
     headers: Headers
     ids: Ids
@@ -35,6 +40,9 @@ class Inbound:
     body: bytes = b""
     answer_headers: RawHeaders = field(default_factory=list)
     started: bool = False
+    identity: Identity | None = None
+    credentials: str | None = field(default=None, repr=False)
+    challenge: str = ""
 
     def start(self, status: int, content_type: bytes, length: int | None, extra: RawHeaders | None = None) -> Message:
         """The ASGI message that begins an answer; made only to be sent."""

@@ -47,14 +47,18 @@ class Peers:
         """Whether peers are asked before this pod's own model server, which is being stopped too."""
         return self._leaving()
 
-    async def call(self, name: str, arguments: dict[str, Any], context: CallContext) -> Answer:
+    async def call(
+        self, name: str, arguments: dict[str, Any], context: CallContext, credentials: str | None = None
+    ) -> Answer:
         """Let another adapter run the tool. Ends by the call's own deadline or cancellation at the latest.
+
+        The other adapter checks the caller's `credentials` itself: it trusts no word of this one.
 
         Raises:
             BackendUnreachableError: no other adapter could run it either; it was not executed.
             CallError: another adapter's answer.
         """
-        request = _request(name, arguments, context)
+        request = _request(name, arguments, context, credentials)
         attempt = 0
         # Asked anew each time: the model server's SIGTERM can come a moment before our own.
         while attempt < (ATTEMPTS if self._leaving() else ATTEMPTS_WHILE_STAYING):
@@ -87,7 +91,7 @@ class Peers:
             raise BackendAnswerInvalidError("Another pod's adapter gave an answer that cannot be read.") from broken
 
 
-def _request(name: str, arguments: dict[str, Any], context: CallContext) -> HttpRequest:
+def _request(name: str, arguments: dict[str, Any], context: CallContext, credentials: str | None) -> HttpRequest:
     params = {"name": name, "arguments": arguments}
     return HttpRequest(
         method="POST",
@@ -99,6 +103,7 @@ def _request(name: str, arguments: dict[str, Any], context: CallContext) -> Http
             (b"x-request-id", context.ids.request_id.encode("ascii")),
             (b"traceparent", context.ids.traceparent.encode("ascii")),
             (HEADER.encode("ascii"), b"1"),
+            *([(b"authorization", credentials.encode("latin-1"))] if credentials is not None else []),
         ],
         body=orjson.dumps({"jsonrpc": "2.0", "id": 1, "method": "call_tool", "params": params}),
     )

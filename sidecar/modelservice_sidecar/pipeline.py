@@ -8,7 +8,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from modelservice_api.adapter_config import LimitsConfig
@@ -30,12 +30,13 @@ _SHOWN_ANSWER: Final = 4096
 
 @dataclass(kw_only=True, slots=True)
 class Call:
-    """One call on its way."""
+    """One call on its way. `credentials` is the caller's Authorization header, for a hand-over and nothing else."""
 
     tool: PublishedTool
     arguments: dict[str, Any]
     context: CallContext
     backend: Backend | None
+    credentials: str | None = field(default=None, repr=False)
 
 
 Handler = Callable[[Call], Awaitable[Answer]]
@@ -121,13 +122,13 @@ def hand_over(inner: Handler, peers: Peers | None) -> Handler:
             return await inner(call)
         if peers.come_first:
             try:
-                return await peers.call(call.tool.name, call.arguments, call.context)
+                return await peers.call(call.tool.name, call.arguments, call.context, call.credentials)
             except BackendUnreachableError:
                 return await inner(call)
         try:
             return await inner(call)
         except BackendUnreachableError:
-            return await peers.call(call.tool.name, call.arguments, call.context)
+            return await peers.call(call.tool.name, call.arguments, call.context, call.credentials)
 
     return handle
 

@@ -20,7 +20,8 @@ _BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2
 
 @dataclass(kw_only=True, slots=True)
 class CallRecord:
-    """Everything that is said about one call. `tool` is empty where the caller named none that is published."""
+    """Everything that is said about one call. `tool` is empty where the caller named none that is published, `user` where no
+    identity is asked for or told."""
 
     ids: Ids
     era: str
@@ -34,6 +35,7 @@ class CallRecord:
     bytes_out: int = 0
     tokens_in: int = 0
     tokens_out: int = 0
+    user: str = ""
     error: str = ""
 
 
@@ -106,6 +108,8 @@ class Telemetry:
         if record.tokens_in or record.tokens_out:
             self._count_tokens(record)
             line["tokens_in"], line["tokens_out"] = record.tokens_in, record.tokens_out
+        if record.user:
+            line["user"] = record.user
         if record.error:
             line["error"] = record.error
         self.writer.line(line)

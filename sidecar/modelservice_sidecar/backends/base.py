@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from modelservice_api.adapter_config import BackendType
+from modelservice_sidecar.core.authorization import Identity
 from modelservice_sidecar.core.catalogue import ToolSpec
 from modelservice_sidecar.core.tensors import Tensor
 from modelservice_sidecar.core.trace import Ids
@@ -58,7 +59,8 @@ class CallContext:
     """What a backend may know about a call and what it tells back.
 
     `deadline` is on the loop's clock. `handed_over`: another pod's adapter sent it. `wants_tensors`: the caller takes tensors
-    as bytes. The counters are written by the backend and end in the log line.
+    as bytes. `identity` is the caller, `None` where nobody has to say who it is; its token is not here. The counters are
+    written by the backend and end in the log line.
     """
 
     ids: Ids
@@ -66,6 +68,7 @@ class CallContext:
     on_progress: Callable[[Progress], None] | None = None
     handed_over: bool = False
     wants_tensors: bool = False
+    identity: Identity | None = None
     backend_seconds: float = 0.0
     backend_status: int = 0
     tokens_in: int = 0

@@ -7,6 +7,8 @@ the table and word the same error in their own way.
     ├── CallError                        one call failed; its text is safe to show and says what to do
     │   ├── UnknownToolError             no tool of that name is published
     │   ├── InvalidArgumentsError        the arguments do not fit the tool's schema; the text names the path
+    │   ├── UnauthenticatedError         the tool needs a token and none came
+    │   ├── NotPermittedError            the token's scopes do not cover this
     │   ├── OverloadedError              no slot came free; nothing was sent
     │   ├── DeadlineExceededError        the call's time was up; the model server's work was cancelled
     │   ├── InternalError                a fault of ours; the detail is in the log under the request id
@@ -44,6 +46,22 @@ class UnknownToolError(CallError):
 
 class InvalidArgumentsError(CallError):
     """The arguments do not fit; nothing was sent to the model server."""
+
+
+class _ScopeError(CallError):
+    """Says which scope would do."""
+
+    def __init__(self, message: str, scope: str = "") -> None:
+        super().__init__(message)
+        self.scope = scope
+
+
+class UnauthenticatedError(_ScopeError):
+    """A token is needed and none came."""
+
+
+class NotPermittedError(_ScopeError):
+    """The caller is known and may not do this; nothing was sent."""
 
 
 class OverloadedError(CallError):
@@ -127,6 +145,8 @@ TABLE: Final[dict[type[CallError], Telling]] = {
     InvalidArgumentsError: Telling(
         outcome="invalid_arguments", code=-32602, status=400, tool_error=True, retryable=False
     ),
+    UnauthenticatedError: Telling(outcome="unauthenticated", code=1401, status=401, tool_error=False, retryable=False),
+    NotPermittedError: Telling(outcome="not_permitted", code=1403, status=403, tool_error=False, retryable=False),
     OverloadedError: Telling(outcome="overloaded", code=1001, status=503, tool_error=True, retryable=True),
     DeadlineExceededError: Telling(outcome="deadline", code=1002, status=504, tool_error=True, retryable=False),
     BackendUnreachableError: Telling(outcome="unreachable", code=1003, status=503, tool_error=True, retryable=True),
