@@ -17,7 +17,7 @@ HOST_PYTHON ?= $(shell for python in python3.11 python3 python3.13 python3.12; d
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$python; break; }; done)
 LOCALCLUSTER := PYTHONPATH=tests/cluster $(HOST_PYTHON) -m localcluster
 PACKAGES := crds/modelservice_api operator/modelservice_operator sidecar/modelservice_sidecar cli/modelservice_cli
-IMAGE_PARTS := operator sidecar fastapi-digits
+IMAGE_PARTS := operator sidecar fastapi-digits triton-risk
 SAY := @printf '==> %s\n'
 
 .PHONY: help
@@ -46,7 +46,7 @@ $(READY): requirements/bootstrap.txt requirements/dev.txt pyproject.toml
 	@$(VENV)/bin/uv pip install -q --python $(PYTHON) --no-deps --no-build-isolation --offline -e .
 	@touch $@
 
-LOCK = $(VENV)/bin/uv pip compile -q --generate-hashes --no-emit-index-url --no-header --python-version 3.11 --python-platform linux
+LOCK = $(VENV)/bin/uv pip compile -q --generate-hashes --no-emit-index-url --no-header --python-version 3.11 --python-platform x86_64-manylinux_2_36
 
 .PHONY: lock
 lock: $(READY) ## resolve all requirements again within what pyproject.toml allows; UPGRADE=1 takes newer versions
@@ -55,9 +55,9 @@ lock: $(READY) ## resolve all requirements again within what pyproject.toml allo
 	$(LOCK) $(if $(UPGRADE),--upgrade) --no-annotate --extra sidecar pyproject.toml -o requirements/sidecar.txt >/dev/null
 	@# real model servers ask for a newer C library than the oldest one that our own packages must install on
 	for wanted in requirements/test-*.in; do test ! -f $$wanted || \
-		$(subst platform linux,platform x86_64-manylinux_2_35,$(LOCK)) $(if $(UPGRADE),--upgrade) --no-annotate $$wanted -o $${wanted%.in}.txt >/dev/null; done
+		$(LOCK) $(if $(UPGRADE),--upgrade) --no-annotate $$wanted -o $${wanted%.in}.txt >/dev/null; done
 	for folder in examples/*/; do test ! -f $$folder/requirements.in || \
-		$(LOCK) $(if $(UPGRADE),--upgrade) --no-annotate $$folder/requirements.in -o $$folder/requirements.txt >/dev/null; done
+		$(LOCK) $(if $(UPGRADE),--upgrade) --no-annotate $$(sed -n 's/^# uv: //p' $$folder/requirements.in) $$folder/requirements.in -o $$folder/requirements.txt >/dev/null; done
 
 .PHONY: generate
 generate: $(READY) ## write everything that is generated: CRDs, the chart's copy of them, reference pages
@@ -105,6 +105,7 @@ TARGET := --python-version 3.11 --implementation cp --abi cp311 --abi abi3 --abi
 build/wheels/operator/requirements.txt: requirements/operator.txt
 build/wheels/sidecar/requirements.txt: requirements/sidecar.txt
 build/wheels/fastapi-digits/requirements.txt: examples/fastapi-digits/requirements.txt
+build/wheels/triton-risk/requirements.txt: examples/triton-risk/requirements.txt
 $(foreach part,$(IMAGE_PARTS),build/wheels/$(part)/requirements.txt): | $(READY)
 	$(SAY) "fetching the wheels of $<, hashes checked: images are built without network"
 	@rm -rf $(@D) && mkdir -p $(@D)
@@ -130,6 +131,7 @@ FIND_ENGINE := 'from localcluster import engine, settings; \
 IMAGE_OF_operator := modelservice/operator
 IMAGE_OF_sidecar := modelservice/adapter
 IMAGE_OF_fastapi-digits := modelservice/example-fastapi-digits
+IMAGE_OF_triton-risk := modelservice/example-triton-risk
 DOCKERFILE_OF = $(firstword $(wildcard $(1)/Dockerfile examples/$(1)/Dockerfile))
 
 .PHONY: images

@@ -13,7 +13,8 @@ from localcluster.archive import ImageConfig
 from localcluster.cache import Cache, key_of
 from localcluster.settings import Folders
 
-_INCLUDE = ("python3", "python3-venv", "ca-certificates")
+# libpython: programs that embed Python, such as Triton's Python models; Docker's image has it too.
+_INCLUDE = ("python3", "python3-venv", "libpython3.11", "ca-certificates")
 _ALIASES = ("python", "python3")
 
 
@@ -33,5 +34,13 @@ def build(folders: Folders) -> Path:
         layer.file.unlink()
         shutil.rmtree(root)
 
-    key = key_of(files=[Path(__file__)], texts=[settings.DEBIAN_SUITE])
-    return Cache(folder=folders.cache).entry("base-image", key, fill) / "image.tar"
+    return Cache(folder=folders.cache).entry("base-image", _key(), fill) / "image.tar"
+
+
+def is_built(folders: Folders) -> bool:
+    """Whether the image of today's recipe has been made."""
+    return Cache(folder=folders.cache).has("base-image", _key())
+
+
+def _key() -> str:
+    return key_of(files=[Path(__file__)], texts=[settings.DEBIAN_SUITE])

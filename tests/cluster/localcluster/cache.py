@@ -26,6 +26,10 @@ class Cache:
 
     folder: Path
 
+    def has(self, name: str, key: str) -> bool:
+        """Whether the entry is there."""
+        return (self.folder / f"{name}@{key}").is_dir()
+
     def entry(self, name: str, key: str, build: Callable[[Path], None]) -> Path:
         """The entry's folder; ``build`` fills it first if it is not there."""
         place = self.folder / f"{name}@{key}"

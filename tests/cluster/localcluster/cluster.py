@@ -200,7 +200,9 @@ def ensure_base_image(folders: Folders) -> None:
     """Makes sure that Dockerfiles find the image that they start from."""
     with _one_at_a_time(folders):
         target = _ensure_engine(folders)
-        if engine.has_image(target, settings.BASE_IMAGE):
+        # Our own engine holds what we gave it: an image of an older recipe goes by the same name.
+        outdated = isinstance(target, OwnEngine) and not base_image.is_built(folders)
+        if engine.has_image(target, settings.BASE_IMAGE) and not outdated:
             return
         if isinstance(target, MachineEngine) and target.reaches_registry():
             with progress.step(f"pulling {settings.BASE_IMAGE}"):

@@ -11,9 +11,12 @@ from localcluster.cache import Cache, key_of, lock
 def test_an_entry_is_built_once(tmp_path: Path) -> None:
     cache = Cache(folder=tmp_path)
     builds: list[Path] = []
+    assert not cache.has("thing", "1")
     for _ in range(2):
         assert cache.entry("thing", "1", builds.append) == tmp_path / "thing@1"
     assert len(builds) == 1
+    assert cache.has("thing", "1")
+    assert not cache.has("thing", "2")
 
 
 def test_a_build_that_fails_leaves_no_entry_and_the_next_one_starts_from_nothing(tmp_path: Path) -> None:
