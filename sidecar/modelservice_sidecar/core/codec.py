@@ -124,7 +124,8 @@ def from_flat(value: object, datatype: str, shape: object, *, limit: int, nulls:
     if not isinstance(value, list):
         raise CodecError("is not a list")
     nested, leaves = _flatten(value)
-    if len(leaves) != prod(sizes) or (len(nested) > 1 and nested != sizes):
+    told = sizes if leaves else sizes[: len(nested)]  # an empty list cannot tell the sizes below it
+    if len(leaves) != prod(sizes) or (len(nested) > 1 and nested != told):
         raise CodecError(f"is a list of shape {list(nested)}, where the shape is said to be {list(sizes)}")
     _check_types(leaves, known, nested, nulls=nulls)
     if known == "BYTES":
@@ -286,6 +287,8 @@ _BASE64_PIECE: Final = 256 * 1024
 
 def _base64(text: str) -> bytes:
     pieces: list[bytes] = []
+    if len(text) % 4:
+        raise CodecError("is not base64", ".data")
     try:
         for at in range(0, len(text), _BASE64_PIECE):
             piece = text[at : at + _BASE64_PIECE]
@@ -463,8 +466,7 @@ def _nest(leaves: list[Any], shape: tuple[int, ...]) -> Any:
     """A flat list of leaves as nested lists."""
     if not shape:
         return leaves[0]
-    for size in reversed(shape[1:]):
-        leaves = (
-            [leaves[at : at + size] for at in range(0, len(leaves), size)] if size else [[] for _ in range(shape[0])]
-        )
+    for axis in range(len(shape) - 1, 0, -1):
+        size = shape[axis]
+        leaves = [leaves[number * size : (number + 1) * size] for number in range(prod(shape[:axis]))]
     return leaves
