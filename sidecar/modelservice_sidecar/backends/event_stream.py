@@ -27,23 +27,40 @@ class PieceReader:
 
     def __init__(self, kind: StreamKind) -> None:
         self._events = kind == "events"
-        self._partial = b""
+        self._partial: list[bytes] = []
+        self._after_return = False
+        self._first = True
         self._data: list[str] = []
 
     def feed(self, chunk: bytes) -> list[str]:
         """The pieces that this chunk completes."""
-        *lines, self._partial = (self._partial + chunk).split(b"\n")
+        if self._after_return and chunk:
+            chunk = chunk.removeprefix(b"\n")  # the second half of a line's end
+            self._after_return = False
+        if b"\r" in chunk:
+            self._after_return = chunk.endswith(b"\r")
+            chunk = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        first, *more = chunk.split(b"\n")
+        self._partial.append(first)  # joined once: a long line comes in many chunks
+        if not more:
+            return []
+        *lines, last = [b"".join(self._partial), *more]
+        self._partial = [last]
         return [piece for line in lines for piece in self._line(line)]
 
     def finish(self) -> list[str]:
         """What is left when the stream ends. The format says an unfinished event is dropped; here it is kept, since the
         last words of an answer are worth more than the rule."""
-        last = self._line(self._partial) if self._partial else []
-        self._partial = b""
+        partial = b"".join(self._partial)
+        self._partial = []
+        last = self._line(partial) if partial else []
         return [*last, *self._event_end()]
 
     def _line(self, raw: bytes) -> list[str]:
-        line = raw.rstrip(b"\r").decode("utf-8", "replace")
+        line = raw.decode("utf-8", "replace")
+        if self._first:
+            self._first = False
+            line = line.removeprefix("\ufeff")
         if not self._events:
             return [line] if line.strip() else []
         if not line:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from modelservice_api.adapter_config import ToolAnnotationsConfig, ToolOverride, ToolsConfig
 from modelservice_sidecar import validation
-from modelservice_sidecar.backends import openapi_answer
+from modelservice_sidecar.backends import http_failure, openapi_answer
 from modelservice_sidecar.backends.event_stream import PieceReader, stream_kind
 from modelservice_sidecar.config_file import BadDocumentError, ConfigFile
 from modelservice_sidecar.core import catalogue, errors, rpc, trace
@@ -152,7 +152,7 @@ def test_every_error_has_its_row_and_every_row_its_own_word() -> None:
 def test_of_a_model_server_s_error_places_and_messages_are_shown_and_nothing_else(
     status: int, body: Any, said: str
 ) -> None:
-    shown = str(openapi_answer.failure(status, {"content-type": "application/json"}, orjson.dumps(body)))
+    shown = str(http_failure.failure(status, {"content-type": "application/json"}, orjson.dumps(body)))
     assert said in shown
     assert "secret" not in shown
     assert len(shown) < 1200
