@@ -8,6 +8,7 @@ from typing import Final
 
 from modelservice_api.adapter_config import AdapterConfig, BackendType
 from modelservice_sidecar.backends.base import Backend, Description
+from modelservice_sidecar.backends.openai import OpenAIBackend
 from modelservice_sidecar.backends.openapi import OpenAPIBackend
 from modelservice_sidecar.core.errors import DescribeError
 from modelservice_sidecar.upstream import Pool
@@ -15,10 +16,11 @@ from modelservice_sidecar.upstream import Pool
 Make = Callable[[Pool, AdapterConfig], Backend]
 
 KINDS: Final[dict[BackendType, Make]] = {
+    "OpenAI": lambda pool, config: OpenAIBackend(pool, config.backend.open_ai),
     "OpenAPI": lambda pool, config: OpenAPIBackend(pool, config.backend.open_api),
 }
 
-PROBED: Final[tuple[BackendType, ...]] = ("OpenAPI",)
+PROBED: Final[tuple[BackendType, ...]] = ("OpenAI", "OpenAPI")
 """What `Auto` tries, in this order: most specific first, for a server of a specific kind may serve an OpenAPI document too."""
 
 
