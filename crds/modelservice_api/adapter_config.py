@@ -9,7 +9,7 @@ import hashlib
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
 BackendType = Literal["Auto", "OpenAPI", "V2", "OpenAI", "TVM", "Torch", "ONNX"]
@@ -36,6 +36,9 @@ Datatype = Literal[
     "BYTES",
 ]
 """Tensor datatypes by their names in the Open Inference Protocol."""
+
+Algorithm = Literal["ES256", "RS256"]
+"""How tokens may be signed. No others: the fewer there are, the fewer can be confused."""
 
 
 class _Document(BaseModel):
@@ -82,7 +85,9 @@ class ArtifactConfig(_Document):
     `name` is the tool's name; empty takes the file's. `devices` is what the worker sees as CUDA_VISIBLE_DEVICES: indices
     within the container, or UUIDs; empty means no GPU. Two workers may name one device only where both say `shared`.
     `memory_fraction` is the share of that device's memory. `threads` are the worker's compute threads. `spare` keeps a second
-    worker warm that takes over when the first one dies.
+    worker warm that takes over when the first one dies. `overtime` is how many seconds a call may run on when nobody waits for
+    it any more, before the worker is taken to be stuck and is started again. `python` is the interpreter that holds the model's
+    runtime; empty is the adapter's own.
     """
 
     artifact: str
@@ -93,6 +98,8 @@ class ArtifactConfig(_Document):
     memory_fraction: Annotated[float, Field(gt=0, le=1)] | None = None
     threads: Annotated[int, Field(ge=1, le=256)] = 1
     spare: bool = False
+    overtime: Annotated[float, Field(gt=0)] = 30.0
+    python: str = ""
 
 
 class BackendConfig(_Document):
@@ -182,6 +189,60 @@ class LimitsConfig(_Document):
     max_concurrency: Annotated[int, Field(ge=1)] = 64
 
 
+class IssuerConfig(_Document):
+    """One identity provider, under the name that the platform admin gave it. Nothing here comes from a ModelService's author.
+
+    `issuer` equals a token's `iss` to the letter; a token is meant for one of `audiences`. Keys (a JWK set) are in `jwks`,
+    or come from `jwks_uri`: https, unless the admin said `plain_http`, with `ca` (PEM) in place of the system's authorities.
+    `scopes` are given to every token of this issuer, for issuers that know none. With `subject_prefixes` a token's `sub`
+    begins with one of them. `leeway` is how many seconds clocks may differ.
+    """
+
+    name: Annotated[str, Field(min_length=1, max_length=63)]
+    issuer: Annotated[str, Field(min_length=1)]
+    audiences: Annotated[tuple[str, ...], Field(min_length=1)]
+    algorithms: Annotated[tuple[Algorithm, ...], Field(min_length=1)] = ("ES256",)
+    jwks: dict[str, Any] | None = None
+    jwks_uri: str = ""
+    plain_http: bool = False
+    ca: str = ""
+    scopes: tuple[str, ...] = ()
+    subject_prefixes: tuple[str, ...] = ()
+    leeway: Annotated[int, Field(ge=0, le=60)] = 30
+
+    @model_validator(mode="after")
+    def _has_one_source_of_keys(self) -> "IssuerConfig":
+        if (self.jwks is None) == (not self.jwks_uri):
+            raise ValueError(f"issuer {self.name!r} needs either jwks or jwksUri")
+        scheme, separator, rest = self.jwks_uri.partition("://")
+        if self.jwks_uri and (
+            not separator or scheme not in ("https", "http") or not rest or "@" in rest or "#" in rest
+        ):
+            raise ValueError(f"jwksUri of issuer {self.name!r} is not a plain https:// URL")
+        if scheme == "http" and not self.plain_http:
+            raise ValueError(f"jwksUri of issuer {self.name!r} is not https; plainHttp allows that inside the cluster")
+        return self
+
+
+class AuthConfig(_Document):
+    """Who may call. Without this block anybody may; with it only who has a token of one of `issuers`, so none if it is empty.
+
+    `resource` is the URL under which clients know this server; it is published for them and never read from a request.
+    `anonymous_tools` are published names that need no token. `log_subject` says how a caller stands in log lines.
+    """
+
+    issuers: tuple[IssuerConfig, ...] = ()
+    resource: str = ""
+    anonymous_tools: tuple[str, ...] = ()
+    log_subject: Literal["Omit", "Hash", "Plain"] = "Hash"
+
+    @model_validator(mode="after")
+    def _issuers_differ(self) -> "AuthConfig":
+        if len({issuer.issuer for issuer in self.issuers}) < len(self.issuers):
+            raise ValueError("two issuers have the same issuer URL, so no token would tell them apart")
+        return self
+
+
 class PeersConfig(_Document):
     """The Service in front of all adapters of this ModelService; an empty `host` means there is none to ask."""
 
@@ -200,6 +261,7 @@ class AdapterConfig(_Document):
     tools: ToolsConfig = ToolsConfig()
     mcp: McpConfig = McpConfig()
     limits: LimitsConfig = LimitsConfig()
+    auth: AuthConfig | None = None
     peers: PeersConfig = PeersConfig()
 
     def to_json(self) -> str:
