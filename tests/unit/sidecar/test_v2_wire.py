@@ -125,7 +125,7 @@ def sized(size: Any) -> dict[str, Any]:
         ({"inputs": [{**FP32, "parameters": {"shared_memory_region": "r"}}]}, b"", "inputs[0].parameters: shared memory"),
         ({"inputs": [], "outputs": 1}, b"", "outputs: is not a list"),
         ({"inputs": [], "outputs": [{}]}, b"", "outputs[0].name: is missing"),
-        ({"inputs": [], "outputs": [{"name": "o", "parameters": {"binary_data": 1}}]}, b"", ".parameters.binary_data: is neither"),
+        ({"inputs": [], "outputs": [{"name": "o", "parameters": {"binary_data": 1}}]}, b"", "binary_data: is neither"),
         ({"inputs": [], "parameters": {"binary_data_output": "yes"}}, b"", "parameters.binary_data_output: is neither"),
         ({"inputs": [], "id": 7}, b"", "id: is not a string"),
         ({"inputs": [FP32] * 1025}, b"", "inputs: has 1025 entries, at most 1024 are taken"),
