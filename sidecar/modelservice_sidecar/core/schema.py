@@ -347,17 +347,15 @@ class Converter:
 
     def _type(self, out: Schema, value: object, where: str) -> None:
         given = [value] if isinstance(value, str) else value if isinstance(value, list) else []
-        kinds = list(
-            dict.fromkeys(_MEANT.get(k.lower(), k) if isinstance(k, str) else k for k in given if _hashable(k))
-        )
-        known = [kind for kind in kinds if isinstance(kind, str) and kind in _TYPES]
-        if isinstance(value, list) and "null" in known and known == ["null"] and len(kinds) > 1:
-            known = []
+        kinds = [_MEANT.get(kind.lower(), kind) for kind in given if isinstance(kind, str)]
+        known = [kind for kind in dict.fromkeys(kinds) if kind in _TYPES]
+        if known == ["null"] and len(given) > 1:
+            known = []  # what the other type was meant to be is not known, so nothing is said
         if known:
             out["type"] = known[0] if isinstance(value, str) or len(known) == 1 else known
         if value == "file":
             out["format"] = "binary"
-        elif known != given:
+        elif not known or known != given:
             self._repaired(where, f"has the type {text.clean(str(value), 40)!r}, which JSON Schema has not")
 
     def _drop_contradictions(self, out: Schema, where: str) -> None:
@@ -576,10 +574,6 @@ def _within(value: Any, schema: Schema) -> bool:
             _is_number(longest) and len(value) > longest
         )
     return True
-
-
-def _hashable(value: object) -> bool:
-    return isinstance(value, str | int | float | bool) or value is None
 
 
 def _quoted(names: set[str]) -> str:

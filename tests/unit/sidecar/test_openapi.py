@@ -89,9 +89,46 @@ def test_a_path_item_behind_a_reference_is_followed_and_one_bad_operation_costs_
     assert "POST /bad is not published" in reading.notes[0]
 
 
-def test_the_mount_path_of_the_first_server_is_kept_and_its_host_is_not() -> None:
-    spec = one({}, servers=[{"url": "https://elsewhere.example/api/v1/"}])
-    assert sent(spec, {}).target == "/api/v1/x"
+@pytest.mark.parametrize(
+    ("servers", "target"),
+    [
+        ([{"url": "https://elsewhere.example/api/v1/"}], "/api/v1/x"),
+        ([{"url": "/root"}, {"url": "/other"}], "/root/x"),
+        ([{"url": "beside"}], "/docs/beside/x"),
+        ([{"url": "//elsewhere.example/a"}], "/a/x"),
+        ([{"url": "https://{host}/{base}/v2", "variables": {"base": {"default": "api"}}}], "/api/v2/x"),
+        ([{"url": "/{unknown}"}], "/x"),
+        ([{"url": "http://[broken"}], "/x"),
+        ([{"url": 5}], "/x"),
+        ("none", "/x"),
+    ],
+)
+def test_the_mount_path_of_the_first_server_is_kept_and_its_host_is_not(servers: Any, target: str) -> None:
+    found = openapi.read({**document(post_x={}), "servers": servers}, OpenAPIConfig(path="/docs/openapi.json"))
+    assert sent(found.tools[0], {}).target == target
+
+
+def test_the_nearest_servers_count() -> None:
+    source = document(get_a={}, get_b={"servers": [{"url": "/own"}]})
+    source["servers"] = [{"url": "/all"}]
+    source["paths"]["/a"]["servers"] = [{"url": "/item"}]
+    found = tools(source)
+    assert (sent(found["a"], {}).target, sent(found["b"], {}).target) == ("/item/a", "/own/b")
+
+
+def test_health_and_documents_are_no_tools_below_a_mount_path_or_a_version_either() -> None:
+    machines = ("/api/v1/healthz", "/v2/health/ready", "/actuator/env", "/v3/api-docs", "/Metrics", "/ping/")
+    paths = {path: {"get": {"operationId": path.strip("/"), **OK}} for path in (*machines, "/health/score")}
+    for servers in ([], [{"url": "/mounted"}]):
+        assert set(tools({"openapi": "3.1.0", "paths": paths, "servers": servers})) == {"health_score"}
+    assert set(tools({"openapi": "3.1.0", "paths": paths}, include=("actuator*",))) == {"actuator_env"}
+
+
+def test_the_document_itself_can_choose_its_tools() -> None:
+    source = document(get_a={"x-mcp": True}, get_b={}, get_c={"x-mcp": False}, get_health={"x-mcp": True})
+    assert set(tools(source)) == {"a", "health"}
+    assert set(tools(source, include=("*",))) == {"a", "b", "c", "health"}
+    assert set(tools(document(get_a={}, get_b={"x-mcp": False}))) == {"a"}
 
 
 def parameter(name: str, where: str, kind: Any = "string", **more: Any) -> dict[str, Any]:
@@ -137,6 +174,29 @@ def test_query_parameters_are_written_by_their_style(declared: dict[str, Any], v
 def test_a_path_value_is_one_encoded_segment(value: Any, target: str) -> None:
     spec = openapi.read({"openapi": "3.1.0", "paths": {"/files/{name}": {"get": OK}}}, OpenAPIConfig()).tools[0]
     assert sent(spec, {"name": value}).target == target
+
+
+SEVERAL = ["/files/{name:path}", "/files/{name*}", "/files/{+name}", "/files/{name:.*}", "/files/{name...}"]
+
+
+@pytest.mark.parametrize("template", SEVERAL)
+def test_a_path_value_may_have_slashes_where_the_document_says_so_and_never_lead_elsewhere(template: str) -> None:
+    others = {"/files/{id}/admin": {"get": OK}, "/files/{id}/post": {"post": OK}, "/else": {"get": OK}}
+    reading = openapi.read({"openapi": "3.1.0", "paths": {template: {"get": OK}, **others}}, OpenAPIConfig())
+    spec = reading.tools[0]
+    assert list(spec.input_schema["properties"]) == ["name"]
+    assert sent(spec, {"name": "a/b c/d.txt"}).target == "/files/a/b%20c/d.txt"
+    assert sent(spec, {"name": "x/post"}).target == "/files/x/post"  # a POST there is another operation, a GET is not
+    for value in ("..", "a/../b", "/a", "a/", "a//b", "./a", "a\\b", "a/\x00", "", "x/admin"):
+        with pytest.raises(InvalidArgumentsError):
+            sent(spec, {"name": value})
+
+
+def test_a_template_with_a_pattern_is_still_one_segment() -> None:
+    spec = openapi.read({"openapi": "3.1.0", "paths": {"/files/{id:[0-9]+}": {"get": OK}}}, OpenAPIConfig()).tools[0]
+    assert sent(spec, {"id": "7"}).target == "/files/7"
+    with pytest.raises(InvalidArgumentsError):
+        sent(spec, {"id": "7/8"})
 
 
 @pytest.mark.promise("hostile")
@@ -229,6 +289,41 @@ def test_json_is_preferred_and_files_become_objects_with_base64() -> None:
     )
     both = {"content": {"multipart/form-data": {"schema": upload}, "application/json": {"schema": PLAIN}}}
     assert set(one({"requestBody": both}).input_schema["properties"]) == {"body"}
+
+
+def test_form_fields_are_written_as_encoding_says() -> None:
+    fields = {"type": "object", "properties": {name: {} for name in ("ids", "tags", "meta", "item")}}
+    encoding = {
+        "ids": {"style": "form", "explode": False},
+        "tags": {"style": "pipeDelimited", "explode": False},
+        "meta": {"contentType": "application/vnd.x+json"},
+        "item": {"contentType": "image/png, image/*"},
+    }
+    arguments = {"ids": [1, 2], "tags": ["a", "b"], "meta": {"a": 1}, "item": {"b": 2}}
+    media = {"schema": fields, "encoding": encoding}
+    form = sent(one({"requestBody": {"content": {"application/x-www-form-urlencoded": media}}}), arguments)
+    assert form.body == b"ids=1%2C2&tags=a%7Cb&meta=%7B%22a%22%3A1%7D&item=%7B%22b%22%3A2%7D"
+    parts = sent(one({"requestBody": {"content": {"multipart/form-data": media}}}), arguments).body
+    assert b'name="ids"\r\n\r\n1,2\r\n' in parts
+    assert b'name="meta"\r\ncontent-type: application/vnd.x+json\r\n\r\n{"a":1}\r\n' in parts
+    assert b'name="item"\r\ncontent-type: application/json\r\n\r\n{"b":2}\r\n' in parts
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        {"type": "string", "format": "binary"},
+        {"type": "string", "contentMediaType": "application/octet-stream"},
+        {"type": "string", "contentMediaType": "image/png"},
+        {"anyOf": [{"type": "string", "format": "binary"}, {"type": "null"}]},
+        {"type": "array", "items": {"type": "string", "format": "binary"}},
+    ],
+    ids=str,
+)
+def test_files_are_recognised_however_the_document_says_so(declared: Any) -> None:
+    schema = {"type": "object", "properties": {"f": declared, "t": {"type": "string", "contentMediaType": "text/csv"}}}
+    spec = one({"requestBody": {"content": {"multipart/form-data": {"schema": schema}}}})
+    assert spec.binding.body.files == {"f"}
 
 
 def output(schema: Any, media: str = "application/json", **more: Any) -> tuple[Any, bool]:
