@@ -169,7 +169,7 @@ class OpenAIBackend:
     async def _models(self) -> object:
         reply = await self._ask(openai_request.models(), limit=MAX_LIST)
         where = f"{MODELS_PATH} on {self._pool.address}"
-        if reply.status in {401, 403}:
+        if reply.status in {401, 403} and _says_error(reply.body):
             raise DescribeError(
                 "Invalid",
                 f"{where} wants credentials (HTTP {reply.status}), which the adapter has not; "
@@ -256,6 +256,15 @@ class _Writing:
                 error  # raised where the answer is awaited: the parser that calls this could do nothing with it
             )
         self.arrived.set()
+
+
+def _says_error(body: bytes) -> bool:
+    """Whether a refusal is worded as OpenAI's API words it: a server that only guards every path says `detail`, or nothing."""
+    try:
+        value = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return False
+    return isinstance(value, dict) and "error" in value
 
 
 async def _read(endpoint: Endpoint, body: dict[str, Any], reply: Reply, context: CallContext) -> Told:

@@ -509,7 +509,8 @@ def test_embeddings_that_lie_are_refused(vectors: Any, said: str) -> None:
     ("script", "state", "said"),
     [
         ({"listing": JSONResponse({}, 404)}, "NotRecognised", "HTTP 404 instead of a model list"),
-        ({"listing": JSONResponse({}, 401)}, "Invalid", "wants credentials (HTTP 401)"),
+        ({"listing": JSONResponse({"error": "Unauthorized"}, 401)}, "Invalid", "wants credentials (HTTP 401)"),
+        ({"listing": JSONResponse({"detail": "Unauthorized"}, 401)}, "NotRecognised", "HTTP 401"),
         ({"listing": JSONResponse({}, 503)}, "Unreachable", "loads its model"),
         ({"listing": PlainTextResponse("hi")}, "NotRecognised", "something else than JSON"),
         ({"listing": JSONResponse({"models": []})}, "NotRecognised", "no model list"),
@@ -530,6 +531,16 @@ def test_what_is_no_usable_server_is_reported_in_a_sentence(script: dict[str, An
                 report = (await running.report())["backend"]
                 assert (report["state"], said in report["message"]) == (state, True), report
                 assert report["message"].endswith(".")
+
+    run(test)
+
+
+def test_a_guarded_server_s_openapi_document_is_not_taken_instead() -> None:
+    async def test() -> None:
+        with scripted(listing=JSONResponse({"error": "Unauthorized"}, 401)) as (_, port):
+            async with adapter(port, wait=False) as running:
+                await running.lines.wait_for("backend", state="Invalid")
+                assert running.adapter.catalogue.names == ()
 
     run(test)
 
