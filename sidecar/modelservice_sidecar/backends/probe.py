@@ -38,7 +38,9 @@ async def find(pool: Pool, config: AdapterConfig) -> tuple[Backend, Description]
         except DescribeError as error:
             await backend.aclose()
             tried.append((kind, error))
-            if error.state == "Unreachable":  # no other kind will find more at a port that accepts nothing
+            # Nothing more is found at a port that accepts nothing; and what is of this kind, and broken or guarded, is not of
+            # another one: a guarded vLLM's OpenAPI document would offer its administration as tools.
+            if error.state in {"Unreachable", "Invalid"}:
                 break
     raise _closest(tried)
 
