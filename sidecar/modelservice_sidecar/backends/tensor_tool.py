@@ -176,7 +176,7 @@ def _cost_of_reading(value: Any) -> float:
     if isinstance(value, Tensor):
         return _cost_of_bytes(value)
     if isinstance(value, dict):
-        return len(value["data"]) * _BASE64_CHARACTER
+        return len(value.get("data", "")) * _BASE64_CHARACTER
     size = 1
     while isinstance(value, list) and value:
         size *= len(value)
