@@ -3,7 +3,9 @@
 import asyncio
 import contextlib
 import threading
+import time
 from collections.abc import AsyncIterator, Iterator
+from email.utils import formatdate
 from typing import Annotated, Any, Literal
 
 import uvicorn
@@ -197,6 +199,85 @@ def named_app(*names: str) -> FastAPI:
     for name in names:
         app.get(f"/{name}", operation_id=name)(answer)
     return app
+
+
+class AnswersModel:
+    """A model server whose answers are unusual: busy at first, in pieces, or not what they call themselves."""
+
+    def __init__(self) -> None:
+        self.asked: dict[str, int] = {}
+
+    def app(self) -> FastAPI:
+        app = FastAPI()
+
+        def count(name: str) -> int:
+            self.asked[name] = self.asked.get(name, 0) + 1
+            return self.asked[name]
+
+        def busy(after: str | None) -> Response:
+            headers = {} if after is None else {"Retry-After": after}
+            return JSONResponse({"detail": "loading"}, status_code=503, headers=headers)
+
+        @app.post("/loading")
+        def loading() -> Response:
+            return busy("0") if count("loading") < 3 else JSONResponse({"ok": True})
+
+        @app.post("/always-loading")
+        def always_loading() -> Response:
+            count("always_loading")
+            return busy("0")
+
+        @app.post("/no-idea")
+        def no_idea() -> Response:
+            count("no_idea")
+            return busy(None)
+
+        @app.post("/tomorrow")
+        def tomorrow() -> Response:
+            count("tomorrow")
+            return JSONResponse(
+                {}, status_code=429, headers={"Retry-After": formatdate(time.time() + 86_400, usegmt=True)}
+            )
+
+        def pieces(*parts: bytes, media: str) -> StreamingResponse:
+            async def body() -> AsyncIterator[bytes]:
+                for part in parts:
+                    yield part
+                    await asyncio.sleep(0)
+
+            return StreamingResponse(body(), media_type=media)
+
+        @app.get("/chunks")
+        def chunks() -> Response:
+            return pieces("é".encode()[:1], "é".encode()[1:] + b" one", b" two", media="text/plain")
+
+        @app.get("/lines")
+        def lines() -> Response:
+            return pieces(b'{"n": 1}\n{"n"', b": 2}\n", media="application/x-ndjson")
+
+        @app.get("/mislabelled")
+        def mislabelled() -> Response:
+            return Response(b'{"n": 1}\n{"n": 2}\n', media_type="application/json")
+
+        @app.get("/events")
+        def events() -> Response:
+            return pieces(
+                b": hello\n\nid: 1\ndata: a\ndata: b\n\n", b"data: c\n\ndata: [DONE]\n\n", media="text/event-stream"
+            )
+
+        @app.get("/sound")
+        def sound() -> Response:
+            return Response(b"RIFF", media_type="audio/wav")
+
+        @app.get("/latin")
+        def latin() -> Response:
+            return Response("é".encode("latin-1"), media_type="text/plain; charset=iso-8859-1")
+
+        @app.get("/files/{name:path}")
+        def files(name: str) -> dict[str, str]:
+            return {"name": name}
+
+        return app
 
 
 class SlowModel:

@@ -31,7 +31,7 @@ def failure(status: int, headers: dict[str, str], body: bytes) -> CallError:
         return BackendDeniedError(f"The model server refuses the adapter (HTTP {status}); its owner must allow it.")
     if status in BUSY:
         wait = asked_to_wait(headers)
-        when = " later" if wait is None else f" in {wait} s"
+        when = " later" if wait is None else f" in {max(wait, 1)} s"
         return BackendBusyError(f"The model server is busy (HTTP {status}); try again{when}.")
     if 300 <= status < 400:
         return BackendFailureError(f"The model server answers with a redirect (HTTP {status}), which is not followed.")
