@@ -30,7 +30,8 @@ class Inbound:
     """One request. `received` is when its last byte came; `answer_headers` go with every answer.
 
     `identity` is who sent it, `None` where nobody has to say. `credentials` is the Authorization header that proved it, for
-    another adapter of the same Service and nobody else. `challenge` begins every WWW-Authenticate header of this server.
+    another adapter of the same Service and nobody else. `user` is how log lines name it. `challenge` begins every
+    WWW-Authenticate header of this server.
     """
 
     headers: Headers
@@ -42,6 +43,7 @@ class Inbound:
     started: bool = False
     identity: Identity | None = None
     credentials: str | None = field(default=None, repr=False)
+    user: str = ""
     challenge: str = ""
 
     def start(self, status: int, content_type: bytes, length: int | None, extra: RawHeaders | None = None) -> Message:
@@ -98,6 +100,15 @@ async def refuse(
 ) -> None:
     """Refuse a request below JSON-RPC with an HTTP status and a JSON-RPC error body."""
     await answer(inbound, send, status, orjson.dumps(rpc_error(code, message)), extra=extra)
+
+
+def ask_for_scope(inbound: Inbound, scope: str) -> None:
+    """Let the answer say which scope would do (RFC 6750): for a call that was refused for want of it."""
+    if not inbound.challenge or inbound.started:
+        return
+    error = 'error="insufficient_scope", ' if inbound.identity is not None else ""
+    challenge = f'{inbound.challenge}, {error}scope="{scope}"'
+    inbound.answer_headers.append((b"www-authenticate", challenge.encode("latin-1")))
 
 
 async def disconnected(receive: Receive) -> None:

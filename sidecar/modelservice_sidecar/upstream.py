@@ -17,6 +17,7 @@ is reused, and not reused after `MAX_IDLE` seconds: servers close idle connectio
 import asyncio
 import select
 import socket
+import ssl
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -241,8 +242,9 @@ class _Connection(asyncio.Protocol):
 class Pool:
     """Connections to one host and port. Every request ends by its caller's deadline or cancellation, never by itself."""
 
-    def __init__(self, host: str, port: int, *, max_connections: int = 64) -> None:
+    def __init__(self, host: str, port: int, *, max_connections: int = 64, tls: ssl.SSLContext | None = None) -> None:
         self._host = host
+        self._tls = tls
         self._port = port
         self._max = max_connections
         self._idle: deque[_Connection] = deque()
@@ -358,7 +360,7 @@ class Pool:
         self._open.add(connection)
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT):
-                await loop.create_connection(lambda: connection, self._host, self._port)
+                await loop.create_connection(lambda: connection, self._host, self._port, ssl=self._tls)
         except (OSError, TimeoutError) as error:
             self._discard(connection)
             raise BackendUnreachableError(
