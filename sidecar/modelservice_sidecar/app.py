@@ -92,6 +92,7 @@ class Adapter:
             monotonic=clock.monotonic,
             until_found=self.discovery.until_found,
             until_looked=self.discovery.until_looked,
+            look_now=self.discovery.look_now,
         )
         self.admin: ASGIApp = AdminEndpoint(
             report=self.report, draining=lambda: self.draining, telemetry=self.telemetry, monotonic=clock.monotonic

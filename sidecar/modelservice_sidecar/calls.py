@@ -14,7 +14,13 @@ from modelservice_api.adapter_config import AdapterConfig
 from modelservice_sidecar.backends.base import Answer, Backend, CallContext, Progress
 from modelservice_sidecar.core import errors
 from modelservice_sidecar.core.authorization import Access, Identity
-from modelservice_sidecar.core.errors import BackendUnreachableError, CallError, InternalError, UnknownToolError
+from modelservice_sidecar.core.errors import (
+    BackendToolGoneError,
+    BackendUnreachableError,
+    CallError,
+    InternalError,
+    UnknownToolError,
+)
 from modelservice_sidecar.core.trace import Ids
 from modelservice_sidecar.pipeline import Call, Handler
 from modelservice_sidecar.published import Published
@@ -49,7 +55,8 @@ LIST_WAIT: Final = 1.0
 class Calls:
     """Runs calls against the snapshot of the moment.
 
-    `until_found` and `until_looked` wait, at most so many seconds, for the first tools and for one more look for them.
+    `until_found` and `until_looked` wait, at most so many seconds, for the first tools and for one more look for them;
+    `look_now` has the tools read again without waiting.
     """
 
     snapshot: Callable[[], Snapshot]
@@ -57,6 +64,7 @@ class Calls:
     monotonic: Callable[[], float]
     until_found: Callable[[float], Awaitable[None]]
     until_looked: Callable[[float], Awaitable[None]]
+    look_now: Callable[[], None]
     in_flight: int = 0
 
     async def run(
@@ -104,6 +112,8 @@ class Calls:
         except CallError as error:
             record.outcome = errors.telling(error).outcome
             record.error = str(error)[:300]
+            if isinstance(error, BackendToolGoneError):
+                self.look_now()
             raise
         except asyncio.CancelledError:
             record.outcome = "cancelled"

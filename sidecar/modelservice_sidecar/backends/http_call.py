@@ -5,6 +5,8 @@ kind of model server.
 """
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 from modelservice_sidecar.backends.base import CallContext
@@ -42,14 +44,10 @@ class HttpCalls:
         request.headers.append((b"traceparent", ids.traceparent.encode("ascii")))
         if ids.state:
             request.headers.append((b"tracestate", ids.state.encode("ascii")))
-        clock = asyncio.get_running_loop().time
-        started = clock()
-        task = asyncio.current_task()
-        assert task is not None
-        self._running[ids.request_id] = task
-        try:
+        with self.running(context):
             reply = await self._pool.request(request, on_head=on_head, limit=limit)
             if patient and reply.status in BUSY:
+                clock = asyncio.get_running_loop().time
                 for _ in range(MAX_AGAIN):
                     wait = asked_to_wait(reply.headers)
                     if wait is None or clock() + max(wait, SHORTEST_WAIT) >= context.deadline:
@@ -60,6 +58,18 @@ class HttpCalls:
                         break
             context.backend_status = reply.status
             return reply
+
+    @contextmanager
+    def running(self, context: CallContext) -> Iterator[None]:
+        """The current task is this call, waiting for the model server: it can be cancelled, and its time is counted."""
+        ids = context.ids
+        clock = asyncio.get_running_loop().time
+        started = clock()
+        task = asyncio.current_task()
+        assert task is not None
+        self._running[ids.request_id] = task
+        try:
+            yield
         finally:
             # Two calls may carry one request id; the later one owns the entry.
             if self._running.get(ids.request_id) is task:

@@ -16,6 +16,7 @@ the table and word the same error in their own way.
     │       ├── BackendUnreachableError    no connection; nothing was sent
     │       ├── BackendDisconnectedError   the connection ended after the request was sent; it may have run
     │       ├── BackendRefusedError        4xx: the request is at fault
+    │       ├── BackendToolGoneError       what the tool stands for is no longer there, such as a model that was unloaded
     │       ├── BackendDeniedError         401/403: the adapter may not, the caller cannot help
     │       ├── BackendBusyError           429/503
     │       ├── BackendFailureError        5xx, redirects and other statuses that are no answer
@@ -92,6 +93,10 @@ class BackendRefusedError(BackendError):
     """The model server answered 4xx: it does not want this request."""
 
 
+class BackendToolGoneError(BackendError):
+    """The model server no longer has what the tool stands for; the tools are worth reading again."""
+
+
 class BackendDeniedError(BackendError):
     """The model server wants credentials that the adapter has not."""
 
@@ -152,6 +157,7 @@ TABLE: Final[dict[type[CallError], Telling]] = {
     BackendUnreachableError: Telling(outcome="unreachable", code=1003, status=503, tool_error=True, retryable=True),
     BackendDisconnectedError: Telling(outcome="disconnected", code=1004, status=502, tool_error=True, retryable=False),
     BackendRefusedError: Telling(outcome="backend_refused", code=1005, status=422, tool_error=True, retryable=False),
+    BackendToolGoneError: Telling(outcome="tool_gone", code=1011, status=404, tool_error=True, retryable=False),
     BackendDeniedError: Telling(outcome="backend_denied", code=1006, status=502, tool_error=True, retryable=False),
     BackendBusyError: Telling(outcome="backend_busy", code=1007, status=503, tool_error=True, retryable=True),
     BackendFailureError: Telling(outcome="backend_failed", code=1008, status=502, tool_error=True, retryable=False),

@@ -54,11 +54,12 @@ class UnusableModelError(Exception):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Server:
-    """What a server says about itself. `binary`: it takes tensors as bytes. `has_index`: it may list its models with states."""
+    """What a server says about itself. `binary`: it takes tensors as bytes. `has_config`: it tells each model's config."""
 
     name: str
     version: str
-    binary: bool
+    binary: bool = False
+    has_config: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,7 +72,7 @@ class Index:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Model:
-    """One model and how to call it. `path` is what its name is within a URL.
+    """One model and how to call it. `path` is where its endpoints are.
 
     `decoupled`: it answers a call any number of times. `needs_bytes`: JSON cannot tell its tensors.
     """
@@ -94,7 +95,9 @@ def read_server(document: object) -> Server | None:
     version = document.get("version")
     shown = text.clean(version, 32) if isinstance(version, str) else ""
     binary = "binary_tensor_data" in extensions or (name == "kserve" and _release(shown) >= (0, 14))
-    return Server(name=text.clean(name, 64), version=shown, binary=binary)
+    return Server(
+        name=text.clean(name, 64), version=shown, binary=binary, has_config="model_configuration" in extensions
+    )
 
 
 def read_index(document: object) -> Index | None:
@@ -145,12 +148,26 @@ def read_model(name: str, metadata: object, config: object | None, declared: Mod
     platform = metadata.get("platform") or more.get("backend")
     return Model(
         name=name,
-        path=quote(name, safe=""),
+        path=path_of(name),
         platform=text.clean(platform, 64) if isinstance(platform, str) else "",
         signature=signature,
         decoupled=_is_decoupled(more),
         needs_bytes=any(spec.datatype in BYTES_ONLY for spec in (*inputs, *outputs)),
     )
+
+
+def path_of(name: str) -> str:
+    """Where a model's endpoints are."""
+    return f"/v2/models/{quote(name, safe='')}"
+
+
+def is_flat(signature: Signature) -> bool:
+    """Whether every tensor has one dimension at most beside the batch axis, and outputs one free one at most."""
+    first = 1 if signature.batched else 0
+    is_list = all(len(spec.shape) - first <= 1 for spec in signature.inputs)
+    is_told = all(sum(size < 0 for size in spec.shape[first:]) <= 1 for spec in signature.outputs)
+    has_json = all(spec.datatype not in BYTES_ONLY for spec in (*signature.inputs, *signature.outputs))
+    return is_list and is_told and has_json and not signature.controls
 
 
 def is_usable_name(name: str) -> bool:
