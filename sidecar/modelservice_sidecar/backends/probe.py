@@ -4,6 +4,7 @@ Owns the order of kinds. A later kind adds one row; nothing else changes here.
 """
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import Final
 
 from modelservice_api.adapter_config import AdapterConfig, BackendType
@@ -15,12 +16,20 @@ from modelservice_sidecar.upstream import Pool
 
 Make = Callable[[Pool, AdapterConfig], Backend]
 
+
+def _v2(pool: Pool, config: AdapterConfig) -> Backend:
+    """Its module is loaded where such a server may be: it knows tensors, which few adapters meet."""
+    backend: Backend = import_module("modelservice_sidecar.backends.v2").V2Backend(pool, config)
+    return backend
+
+
 KINDS: Final[dict[BackendType, Make]] = {
+    "V2": _v2,
     "OpenAI": lambda pool, config: OpenAIBackend(pool, config.backend.open_ai),
     "OpenAPI": lambda pool, config: OpenAPIBackend(pool, config.backend.open_api),
 }
 
-PROBED: Final[tuple[BackendType, ...]] = ("OpenAI", "OpenAPI")
+PROBED: Final[tuple[BackendType, ...]] = ("V2", "OpenAI", "OpenAPI")
 """What `Auto` tries, in this order: most specific first, for a server of a specific kind may serve an OpenAPI document too."""
 
 
