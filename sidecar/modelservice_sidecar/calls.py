@@ -7,7 +7,7 @@ word the outcome.
 import asyncio
 import traceback
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from modelservice_api.adapter_config import AdapterConfig
@@ -19,11 +19,13 @@ from modelservice_sidecar.core.errors import (
     BackendUnreachableError,
     CallError,
     InternalError,
+    InvalidArgumentsError,
     UnknownToolError,
 )
+from modelservice_sidecar.core.tensors import Tensor
 from modelservice_sidecar.core.trace import Ids
 from modelservice_sidecar.pipeline import Call, Handler
-from modelservice_sidecar.published import Published
+from modelservice_sidecar.published import Published, PublishedTool
 from modelservice_sidecar.telemetry import CallRecord, Telemetry
 
 NOT_FOUND_YET: Final = "The model server has not been found yet; try again in a moment."
@@ -39,8 +41,14 @@ class Snapshot:
     backend: Backend | None
     list_ttl_ms: int
     access: Access = field(default_factory=Access)
+    for_anonymous: Published = field(default_factory=Published)
+    """What of it is shown to who may not see everything."""
     why_not: str = NOT_FOUND_YET
     """What callers read while there is no backend."""
+
+    def seen_by(self, identity: Identity | None) -> "Snapshot":
+        """The same, with the tools that this caller may see."""
+        return self if self.access.sees_all(identity) else replace(self, published=self.for_anonymous)
 
 
 FIRST_WAIT: Final = 5.0
@@ -77,10 +85,12 @@ class Calls:
         handed_over: bool = False,
         identity: Identity | None = None,
         credentials: str | None = None,
+        wants_tensors: bool = False,
     ) -> Answer:
         """Run the tool; `record` learns what happened. The caller finishes the record with `finish`.
 
-        `identity` and `credentials` are the request's (`Inbound`); the latter only ever goes to another pod's adapter.
+        `identity` and `credentials` are the request's (`Inbound`); the latter only ever goes to another pod's adapter. With
+        `wants_tensors`, arguments may be tensors, and a tool whose results are tensors answers with them.
 
         Raises:
             CallError: the call failed; the text is safe to show.
@@ -102,10 +112,17 @@ class Calls:
         record.tool = name
         deadline = asyncio.get_running_loop().time() + now.config.limits.timeout
         context = CallContext(
-            ids=record.ids, deadline=deadline, on_progress=on_progress, handed_over=handed_over, identity=identity
+            ids=record.ids,
+            deadline=deadline,
+            on_progress=on_progress,
+            handed_over=handed_over,
+            identity=identity,
+            wants_tensors=wants_tensors,
         )
         self.in_flight += 1
         try:
+            if wants_tensors:
+                _refuse_tensors(tool, arguments)
             return await now.pipeline(
                 Call(tool=tool, arguments=arguments, context=context, backend=now.backend, credentials=credentials)
             )
@@ -137,6 +154,15 @@ class Calls:
         record.status = status
         record.bytes_out = bytes_out
         self.telemetry.call(record)
+
+
+def _refuse_tensors(tool: PublishedTool, arguments: dict[str, Any]) -> None:
+    """Bytes are for tools of tensors; any other is told in its own words."""
+    if tool.tool.spec.signature is not None:
+        return
+    given = next((name for name, value in arguments.items() if isinstance(value, Tensor)), None)
+    if given is not None:
+        raise InvalidArgumentsError(f"Invalid arguments for {tool.name}: $.{given}: this tool takes no tensors")
 
 
 def new_record(ids: Ids, era: str, bytes_in: int) -> CallRecord:

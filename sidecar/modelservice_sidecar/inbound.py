@@ -31,7 +31,8 @@ class Inbound:
 
     `identity` is who sent it, `None` where nobody has to say. `credentials` is the Authorization header that proved it, for
     another adapter of the same Service and nobody else. `user` is how log lines name it. `challenge` begins every
-    WWW-Authenticate header of this server.
+    WWW-Authenticate header of this server. `content_type` is that of whole answers. `plain_errors`: this caller reads
+    `{"error": text}`, not JSON-RPC.
     """
 
     headers: Headers
@@ -45,6 +46,8 @@ class Inbound:
     credentials: str | None = field(default=None, repr=False)
     user: str = ""
     challenge: str = ""
+    content_type: bytes = b"application/json"
+    plain_errors: bool = False
 
     def start(self, status: int, content_type: bytes, length: int | None, extra: RawHeaders | None = None) -> Message:
         """The ASGI message that begins an answer; made only to be sent."""
@@ -69,11 +72,10 @@ async def answer(
     send: Send,
     status: int,
     body: bytes,
-    content_type: bytes = b"application/json",
     extra: RawHeaders | None = None,
 ) -> None:
     """Answer with a whole body."""
-    await send(inbound.start(status, content_type, len(body), extra))
+    await send(inbound.start(status, inbound.content_type, len(body), extra))
     await send({"type": "http.response.body", "body": body, "more_body": False})
 
 
@@ -98,13 +100,18 @@ def rpc_error(code: int, message: str, message_id: Any = None, data: Any = None)
 async def refuse(
     inbound: Inbound, send: Send, status: int, message: str, *, code: int = -32600, extra: RawHeaders | None = None
 ) -> None:
-    """Refuse a request below JSON-RPC with an HTTP status and a JSON-RPC error body."""
-    await answer(inbound, send, status, orjson.dumps(rpc_error(code, message)), extra=extra)
+    """Refuse a request below its protocol with an HTTP status and an error body that its clients read."""
+    body = {"error": message} if inbound.plain_errors else rpc_error(code, message)
+    await answer(inbound, send, status, orjson.dumps(body), extra=extra)
 
 
 def ask_for_scope(inbound: Inbound, scope: str) -> None:
     """Let the answer say which scope would do (RFC 6750): for a call that was refused for want of it."""
-    if not inbound.challenge or inbound.started:
+    if (
+        not inbound.challenge
+        or inbound.started
+        or any(name == b"www-authenticate" for name, _ in inbound.answer_headers)
+    ):
         return
     error = 'error="insufficient_scope", ' if inbound.identity is not None else ""
     challenge = f'{inbound.challenge}, {error}scope="{scope}"'

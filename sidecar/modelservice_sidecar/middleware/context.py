@@ -14,6 +14,10 @@ from modelservice_sidecar.inbound import ASGIApp, Inbound, Receive, Scope, Send
 from modelservice_sidecar.log import LineWriter
 
 
+PLAIN_ERRORS_BELOW = "/v2"
+"""Clients of the Open Inference Protocol read no JSON-RPC, whatever layer refuses them."""
+
+
 def new_hex(size: int) -> str:
     """Random bytes as hex, for request, trace and span ids."""
     return os.urandom(size).hex()
@@ -36,6 +40,7 @@ class Context:
         )
         ids = trace.choose(wanted, trace.Wanted(), new_hex)
         inbound = Inbound(headers=headers, ids=ids, wanted=wanted, received=self._monotonic())
+        inbound.plain_errors = scope["path"].startswith(PLAIN_ERRORS_BELOW)
         scope[requests.KEY] = inbound
         try:
             await self._app(scope, receive, send)
