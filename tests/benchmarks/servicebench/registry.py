@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from servicebench import adapter_call, adapter_rss, adapter_start
+from servicebench import adapter_call, adapter_rss, adapter_start, openai_stream, schema_validate
 from servicebench.report import Report
 
 Benchmark = Callable[..., Report]
 """Called with the cores and, as `quick`, whether only to try it out."""
 
-BENCHMARKS: dict[str, Benchmark] = {module.NAME: module.run for module in (adapter_rss, adapter_start, adapter_call)}
+BENCHMARKS: dict[str, Benchmark] = {
+    module.NAME: module.run for module in (adapter_rss, adapter_start, adapter_call, openai_stream, schema_validate)
+}
