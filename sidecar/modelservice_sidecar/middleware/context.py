@@ -13,7 +13,6 @@ from modelservice_sidecar.core import mcp, trace
 from modelservice_sidecar.inbound import ASGIApp, Inbound, Receive, Scope, Send
 from modelservice_sidecar.log import LineWriter
 
-
 PLAIN_ERRORS_BELOW = "/v2"
 """Clients of the Open Inference Protocol read no JSON-RPC, whatever layer refuses them."""
 
