@@ -5,14 +5,16 @@ starting and stopping. It is an ASGI application for the MCP port; its `admin` i
 """
 
 import asyncio
+import importlib
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from modelservice_api.adapter_config import AdapterConfig, AdapterReport, BackendReport, ToolsReport
 from modelservice_sidecar import inbound as requests
 from modelservice_sidecar import memory, pipeline, vetting
 from modelservice_sidecar.admin_http import AdminEndpoint
+from modelservice_sidecar.auth.pace import KeyPace
 from modelservice_sidecar.backends.base import Backend, Description
 from modelservice_sidecar.calls import NOT_FOUND_YET, Calls, Snapshot
 from modelservice_sidecar.clock import Clock
@@ -24,6 +26,7 @@ from modelservice_sidecar.exchange import Timing
 from modelservice_sidecar.inbound import ASGIApp, Receive, Scope, Send
 from modelservice_sidecar.log import LineWriter
 from modelservice_sidecar.mcp_http import McpEndpoint
+from modelservice_sidecar.middleware import auth as gates
 from modelservice_sidecar.middleware.body import Body
 from modelservice_sidecar.middleware.context import Context, new_hex
 from modelservice_sidecar.middleware.drain import Drain
@@ -35,6 +38,9 @@ from modelservice_sidecar.rpc_http import RpcEndpoint
 from modelservice_sidecar.subscriptions import Subscriptions
 from modelservice_sidecar.telemetry import Telemetry
 from modelservice_sidecar.upstream import Pool
+
+if TYPE_CHECKING:
+    from modelservice_sidecar.auth.verifier import Verifier
 
 LIST_TTL_MS: Final = 5_000
 LIST_TTL_MS_BEFORE_READY: Final = 1_000
@@ -57,6 +63,7 @@ class Options:
     config_poll: float = CONFIG_POLL
     pace: Pace = field(default_factory=Pace)
     timing: Timing = field(default_factory=Timing)
+    key_pace: KeyPace = field(default_factory=KeyPace)
 
 
 class Adapter:
@@ -84,6 +91,9 @@ class Adapter:
         self._conflict: str | None = None
         self._warmed: Description | None = None
         self._peers = self._find_peers(config)
+        self._clock = clock
+        self._verifier: Verifier | None = _new_verifier(clock, options, writer) if config.auth is not None else None
+        self._gate = self._find_gate(config)
         self._snapshot = self._take_snapshot()
         self.discovery = Discovery(self._pool, config, on_found=self._publish, writer=writer, pace=options.pace)
         self.calls = Calls(
@@ -119,7 +129,8 @@ class Adapter:
             on_reject=self.telemetry.rejected,
             monotonic=clock.monotonic,
         )
-        app = Origin(app, config=lambda: self.config.mcp, on_reject=self.telemetry.rejected)  # before a body is read
+        app = gates.Auth(app, gate=lambda: self._gate, on_outcome=self.telemetry.authenticated)  # before a body is read
+        app = Origin(app, config=lambda: self.config.mcp, on_reject=self.telemetry.rejected)
         app = Drain(
             app, draining=lambda: self.draining, on_request=self._note_request
         )  # refusals, too, send their client elsewhere
@@ -178,7 +189,9 @@ class Adapter:
         )
 
     async def start(self) -> None:
-        """Begin to look for the model server, and at the config file."""
+        """Begin to look for the model server, for the keys of tokens, and at the config file."""
+        if self._verifier is not None:
+            self._verifier.configure(self.config.auth)
         self._tasks.append(asyncio.create_task(self.discovery.run()))
         if self._file is not None:
             self._tasks.append(asyncio.create_task(self._watch_config(self._file)))
@@ -193,6 +206,8 @@ class Adapter:
                 await task
         self._tasks.clear()
         await self._pool.aclose()
+        if self._verifier is not None:
+            await self._verifier.aclose()
         if self._peers is not None:
             await self._peers.aclose()
         self.writer.flush()
@@ -207,7 +222,13 @@ class Adapter:
 
     async def reconfigure(self, config: AdapterConfig) -> None:
         """Obey another configuration from the next call on; calls in flight finish on the old one."""
+        if config.auth is not None and self._verifier is None:
+            await asyncio.to_thread(importlib.import_module, "modelservice_sidecar.auth.verifier")
+            self._verifier = _new_verifier(self._clock, self._options, self.writer)
         before, self.config = self.config, config
+        if self._verifier is not None and config.auth != before.auth:
+            self._verifier.configure(config.auth)
+        self._gate = self._find_gate(config)
         self._limiter.resize(config.limits.max_concurrency)
         self._pool.resize(config.limits.max_concurrency + _SPARE_CONNECTIONS)
         if config.peers != before.peers:
@@ -275,12 +296,20 @@ class Adapter:
             return None
         return Peers(config.peers, leaving=lambda: self.draining, max_connections=config.limits.max_concurrency)
 
+    def _find_gate(self, config: AdapterConfig) -> gates.Gate | None:
+        if config.auth is None or self._verifier is None:
+            return None
+        return gates.gate(config, config.auth, self._verifier)
+
     def _take_snapshot(self) -> Snapshot:
+        access = gates.access_of(self.config.auth)
         return Snapshot(
             config=self.config,
             published=self._published,
             pipeline=pipeline.build(self.config.limits, self._limiter, self._peers),
             backend=self._backend,
+            access=access,
+            for_anonymous=self._published.only(access.anonymous_tools),
             list_ttl_ms=LIST_TTL_MS if self._backend is not None else LIST_TTL_MS_BEFORE_READY,
             why_not=NOT_FOUND_YET
             if self._conflict is None
@@ -301,6 +330,11 @@ class Adapter:
             "Whether the model server was found and understood.",
             lambda: float(self.discovery.report.state == "Ready"),
         )
+        gauge(
+            "modelservice_auth_keys_age_seconds",
+            "How long ago the keys for tokens were last known to be right.",
+            lambda: self._verifier.age if self._verifier is not None else 0.0,
+        )
 
 
 def create_app(
@@ -313,6 +347,15 @@ def create_app(
     """An adapter for this configuration. Nothing runs until it is started."""
     clock = clock or Clock()
     return Adapter(config, clock, options or Options(), writer or LineWriter(now=clock.wall))
+
+
+def _new_verifier(clock: Clock, options: Options, writer: LineWriter) -> "Verifier":
+    from modelservice_sidecar.auth.verifier import Verifier  # cryptography: five megabytes for who asks for no token
+
+    def tell(issuer: str, message: str) -> None:
+        writer.event("auth_keys", issuer=issuer, message=message)
+
+    return Verifier(pace=options.key_pace, wall=clock.wall, monotonic=clock.monotonic, tell=tell)
 
 
 def _report(description: Description, published: Published) -> BackendReport:

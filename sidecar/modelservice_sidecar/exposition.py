@@ -33,6 +33,12 @@ class _Families(Collector):
         for reason, count in list(seen.rejections.items()):
             rejections.add_metric((reason,), count)
         yield rejections
+        checks = CounterMetricFamily(
+            "modelservice_auth", "Requests by what came of the look at their token.", labels=("outcome",)
+        )
+        for outcome, count in list(seen.auth.items()):
+            checks.add_metric((outcome,), count)
+        yield checks
         duration = HistogramMetricFamily(
             "mcp_server_operation_duration_seconds",
             "Time from a call's last byte to its answer.",

@@ -17,7 +17,7 @@ from modelservice_sidecar import json_body
 from modelservice_sidecar.backends.base import Answer, Progress
 from modelservice_sidecar.calls import LIST_WAIT, Calls, Snapshot
 from modelservice_sidecar.core import catalogue, errors, mcp, revisions, trace
-from modelservice_sidecar.core.errors import CallError
+from modelservice_sidecar.core.errors import AccessError, CallError
 from modelservice_sidecar.core.mcp import Notification, Rejection, Route
 from modelservice_sidecar.exchange import EVENT_STREAM, STREAM_HEADERS, Exchange, Timing, frame
 from modelservice_sidecar.inbound import Inbound, Receive, Scope, Send
@@ -93,7 +93,7 @@ class McpEndpoint:
             meta = verdict.params.get("_meta")
             if isinstance(meta, dict):
                 in_meta = trace.wanted_in_meta(meta)
-                if in_meta.request_id is not None or in_meta.traceparent is not None:
+                if in_meta.others is not None:
                     inbound.ids = trace.choose(inbound.wanted, in_meta, new_hex)
         return verdict
 
@@ -104,9 +104,13 @@ class McpEndpoint:
             await self._listen(route, inbound, accepts, receive, send)
         else:
             if route.method == "tools/list":
+                refusal = self._snapshot().access.may_list(inbound.identity)
+                if refusal is not None:
+                    await self._deny(refusal, route, inbound, send)
+                    return
                 await self._calls.until_looked(LIST_WAIT)
             try:
-                result = _SIMPLE[route.method](self._snapshot(), route)
+                result = _SIMPLE[route.method](self._snapshot().seen_by(inbound.identity), route)
             except catalogue.BadCursorError:
                 status = 400 if route.era == "modern" else 200
                 rejection = Rejection(code=mcp.INVALID_PARAMS, message="Unknown cursor", status=status, id=route.id)
@@ -123,10 +127,17 @@ class McpEndpoint:
         message = requests.rpc_error(rejection.code, rejection.message, rejection.id, rejection.data)
         await requests.answer(inbound, send, rejection.status, orjson.dumps(message))
 
+    async def _deny(self, refusal: AccessError, route: Route, inbound: Inbound, send: Send) -> None:
+        told = errors.telling(refusal)
+        self._telemetry.rejected(told.outcome)
+        requests.ask_for_scope(inbound, refusal.scope)
+        message = requests.rpc_error(told.code, str(refusal), route.id)
+        await requests.answer(inbound, send, told.status, orjson.dumps(message))
+
     async def _call(self, route: Route, inbound: Inbound, accepts: Accepts, receive: Receive, send: Send) -> None:
         token = mcp.progress_token(route.params)
         exchange = Exchange(inbound, receive, send, streams=accepts.stream, token=token, timing=self._timing)
-        record = CallRecord(ids=inbound.ids, era=route.era, bytes_in=len(inbound.body))
+        record = CallRecord(ids=inbound.ids, era=route.era, bytes_in=len(inbound.body), user=inbound.user)
         tells = exchange.progress if token is not None and accepts.stream else None
         await exchange.run(self._called(route, inbound, record, tells))
 
@@ -138,13 +149,21 @@ class McpEndpoint:
         try:
             try:
                 answer = await self._calls.run(
-                    route.params["name"], route.params.get("arguments") or {}, record=record, on_progress=on_progress
+                    route.params["name"],
+                    route.params.get("arguments") or {},
+                    record=record,
+                    on_progress=on_progress,
+                    identity=inbound.identity,
+                    credentials=inbound.credentials,
                 )
                 result = _result(answer)
             except CallError as error:
                 told = errors.telling(error)
                 if not told.tool_error:
                     status = told.status if route.era == "modern" else 200
+                    if isinstance(error, AccessError):  # a matter of HTTP: clients act on the status and its challenge
+                        status = told.status
+                        requests.ask_for_scope(inbound, error.scope)
                     body = orjson.dumps(requests.rpc_error(told.code, str(error), route.id))
                     return status, body
                 result = {"content": [{"type": "text", "text": str(error)}], "isError": True}
@@ -158,6 +177,10 @@ class McpEndpoint:
     async def _listen(self, route: Route, inbound: Inbound, accepts: Accepts, receive: Receive, send: Send) -> None:
         if not accepts.stream:
             await requests.refuse(inbound, send, 406, "subscriptions/listen needs Accept: text/event-stream")
+            return
+        refusal = self._snapshot().access.may_list(inbound.identity)
+        if refusal is not None:
+            await self._deny(refusal, route, inbound, send)
             return
         try:
             async with self._subscriptions.open() as stream:
@@ -250,7 +273,7 @@ def _discover(now: Snapshot, _route: Route) -> dict[str, Any]:
         "supportedVersions": list(revisions.MODERN),
         "capabilities": {"tools": {"listChanged": True}},
         "ttlMs": DISCOVER_TTL_MS,
-        "cacheScope": "public",
+        "cacheScope": _cache_scope(now),
     }
     if now.config.server.instructions:
         result["instructions"] = now.config.server.instructions
@@ -275,8 +298,13 @@ def _list(now: Snapshot, route: Route) -> dict[str, Any]:
     if listing.next_cursor is not None:
         result["nextCursor"] = listing.next_cursor
     if route.era == "modern":
-        result |= {"ttlMs": now.list_ttl_ms, "cacheScope": "public"}
+        result |= {"ttlMs": now.list_ttl_ms, "cacheScope": _cache_scope(now)}
     return result
+
+
+def _cache_scope(now: Snapshot) -> str:
+    """What was told to one caller is not for others where callers differ."""
+    return "private" if now.access.required else "public"
 
 
 def _ping(_now: Snapshot, _route: Route) -> dict[str, Any]:

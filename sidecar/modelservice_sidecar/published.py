@@ -46,6 +46,11 @@ class Published:
     tools: dict[str, PublishedTool] = field(default_factory=dict)
     _pages: dict[str | None, Listing] = field(default_factory=dict)
 
+    def only(self, names: frozenset[str]) -> "Published":
+        """The part of it that has these names, for who may see no more."""
+        shown = replace(self.catalogue, tools=tuple(tool for tool in self.catalogue.tools if tool.name in names))
+        return Published(catalogue=shown, tools={name: tool for name, tool in self.tools.items() if name in names})
+
     def listing(self, cursor: str | None) -> Listing:
         """A page, the same for every revision: clients pass over fields they do not know.
 

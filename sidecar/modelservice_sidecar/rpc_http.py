@@ -15,7 +15,7 @@ from modelservice_sidecar import json_body, peers
 from modelservice_sidecar.backends.base import Answer
 from modelservice_sidecar.calls import LIST_WAIT, Calls, Snapshot
 from modelservice_sidecar.core import errors, mcp, rpc, trace
-from modelservice_sidecar.core.errors import CallError, UnknownToolError
+from modelservice_sidecar.core.errors import AccessError, CallError, UnknownToolError
 from modelservice_sidecar.core.rpc import Rejection, Request
 from modelservice_sidecar.core.trace import Ids
 from modelservice_sidecar.exchange import Exchange, Timing
@@ -77,13 +77,19 @@ class RpcEndpoint:
         ids = inbound.ids
         if request.meta:
             ids = inbound.ids = trace.choose(inbound.wanted, trace.wanted_in_meta(request.meta), new_hex)
-        record = CallRecord(ids=ids, era="rpc", bytes_in=bytes_in) if request.method == "call_tool" else None
+        record = (
+            CallRecord(ids=ids, era="rpc", bytes_in=bytes_in, user=inbound.user)
+            if request.method == "call_tool"
+            else None
+        )
         status, answer = 499, None
         try:
-            result = await self._result(request, record, handed_over=inbound.headers.get(peers.HEADER) is not None)
+            result = await self._result(request, record, inbound)
             status, answer = 200, _worded(ids, request.id, result=result)
         except CallError as failed:
             told = errors.telling(failed)
+            if isinstance(failed, AccessError):
+                requests.ask_for_scope(inbound, failed.scope)
             error = {
                 "code": told.code,
                 "message": str(failed),
@@ -95,13 +101,26 @@ class RpcEndpoint:
                 self._calls.finish(record, inbound.received, status, 0 if answer is None else len(answer))
         return status, answer if request.wants_answer else None
 
-    async def _result(self, request: Request, record: CallRecord | None, *, handed_over: bool) -> dict[str, Any]:
+    async def _result(self, request: Request, record: CallRecord | None, inbound: Inbound) -> dict[str, Any]:
+        identity = inbound.identity
         if record is not None:
-            name, arguments = request.params["name"], request.params.get("arguments") or {}
-            return _call_result(await self._calls.run(name, arguments, record=record, handed_over=handed_over))
+            answer = await self._calls.run(
+                request.params["name"],
+                request.params.get("arguments") or {},
+                record=record,
+                handed_over=inbound.headers.get(peers.HEADER) is not None,
+                identity=identity,
+                credentials=inbound.credentials,
+            )
+            return _call_result(answer)
+        listing = request.method == "list_tools"
+        access = self._snapshot().access
+        refusal = access.may_list(identity) if listing else access.may_see(identity, request.params["name"])
+        if refusal is not None:
+            raise refusal
         await self._calls.until_looked(LIST_WAIT)
-        now = self._snapshot()
-        if request.method == "list_tools":
+        now = self._snapshot().seen_by(identity)
+        if listing:
             return {"tools": [tool.definition for tool in now.published.catalogue.tools]}
         tool = now.published.tools.get(request.params["name"])
         if tool is None:

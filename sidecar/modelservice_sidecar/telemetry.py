@@ -66,6 +66,7 @@ class Telemetry:
         self.writer = writer
         self.calls: dict[tuple[str, str, str], int] = {}
         self.rejections: dict[str, int] = {}
+        self.auth: dict[str, int] = {}
         self.duration: dict[str, Timings] = {}
         self.backend: dict[str, Timings] = {}
         self.tokens: dict[tuple[str, str], int] = {}
@@ -78,6 +79,10 @@ class Telemetry:
     def rejected(self, reason: str) -> None:
         """Count a refused request; `reason` is a word from the code, never from a request."""
         self.rejections[reason] = self.rejections.get(reason, 0) + 1
+
+    def authenticated(self, outcome: str) -> None:
+        """Count a look at a request's token; `outcome` is a word from the code."""
+        self.auth[outcome] = self.auth.get(outcome, 0) + 1
 
     def call(self, record: CallRecord) -> None:
         """Count a finished call and write its line."""

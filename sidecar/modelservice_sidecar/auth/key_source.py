@@ -7,7 +7,6 @@ last good keys are believed, and no stream of tokens with made-up key ids makes 
 import asyncio
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, Protocol
 from urllib.parse import urlsplit
 
@@ -16,6 +15,7 @@ import orjson
 from modelservice_api.adapter_config import IssuerConfig
 from modelservice_sidecar.auth import key_set
 from modelservice_sidecar.auth.key_set import BadKeySetError, Key, KeySet
+from modelservice_sidecar.auth.pace import KeyPace
 from modelservice_sidecar.backends.openapi_request import HttpRequest
 from modelservice_sidecar.core.errors import BackendAnswerInvalidError, BackendAnswerTooLargeError, BackendError
 from modelservice_sidecar.core.tokens import TokenError
@@ -25,19 +25,6 @@ MAX_DOCUMENT: Final = 256 * 1024
 MAX_WAITING: Final = 64
 """Requests that may wait for one fetch; more would only pile up."""
 MAX_UNKNOWN: Final = 256
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class KeyPace:
-    """Seconds. `fresh`: between looks. `again`: at least between any two fetches. `believed`: how long the last good keys
-    outlive their provider. `unknown`: how long a key id that was not there is not asked for again. `patience`: for a fetch.
-    """
-
-    fresh: float = 300.0
-    again: float = 10.0
-    believed: float = 3600.0
-    unknown: float = 60.0
-    patience: float = 5.0
 
 
 class KeySource(Protocol):

@@ -14,7 +14,8 @@ import jwt
 
 from modelservice_api.adapter_config import AuthConfig, IssuerConfig
 from modelservice_sidecar.auth.key_set import Key
-from modelservice_sidecar.auth.key_source import KeyPace, KeySource, RemoteKeys, StaticKeys
+from modelservice_sidecar.auth.key_source import KeySource, RemoteKeys, StaticKeys
+from modelservice_sidecar.auth.pace import KeyPace
 from modelservice_sidecar.core import tokens
 from modelservice_sidecar.core.authorization import Identity
 from modelservice_sidecar.core.tokens import TokenError

@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Final
 
-from modelservice_sidecar.core.errors import CallError, NotPermittedError, UnauthenticatedError
+from modelservice_sidecar.core.errors import AccessError, NotPermittedError, UnauthenticatedError
 
 LIST_SCOPE: Final = "mcp:tools:list"
 CALL_SCOPE: Final = "mcp:tools:call"
@@ -48,17 +48,17 @@ class Access:
         """Whether the caller sees every tool in a list; others see the anonymous ones, if there are any."""
         return not self.required or (identity is not None and LIST_SCOPE in identity.scopes)
 
-    def may_list(self, identity: Identity | None) -> CallError | None:
+    def may_list(self, identity: Identity | None) -> AccessError | None:
         """Why the caller gets no list at all, `None` where it gets one."""
         if self.takes_anonymous or self.sees_all(identity):
             return None
-        return _refusal(identity, f"Listing tools needs a token with the scope {LIST_SCOPE}.", LIST_SCOPE)
+        return _list_refusal(identity)
 
-    def may_see(self, identity: Identity | None, tool: str) -> bool:
-        """Whether the tool stands in the caller's list."""
-        return tool in self.anonymous_tools or self.sees_all(identity)
+    def may_see(self, identity: Identity | None, tool: str) -> AccessError | None:
+        """Why the tool does not stand in the caller's list, `None` where it does."""
+        return None if tool in self.anonymous_tools or self.sees_all(identity) else _list_refusal(identity)
 
-    def may_call(self, identity: Identity | None, tool: str) -> CallError | None:
+    def may_call(self, identity: Identity | None, tool: str) -> AccessError | None:
         """Why the caller may not call the tool, `None` where it may."""
         if not self.required or tool in self.anonymous_tools:
             return None
@@ -69,6 +69,10 @@ class Access:
         return _refusal(identity, f"Calling this tool needs a token with the scope {CALL_SCOPE} or {needed}.", needed)
 
 
-def _refusal(identity: Identity | None, message: str, scope: str) -> CallError:
+def _list_refusal(identity: Identity | None) -> AccessError:
+    return _refusal(identity, f"Listing tools needs a token with the scope {LIST_SCOPE}.", LIST_SCOPE)
+
+
+def _refusal(identity: Identity | None, message: str, scope: str) -> AccessError:
     kind = UnauthenticatedError if identity is None else NotPermittedError
     return kind(message, scope=scope)

@@ -7,8 +7,9 @@ the table and word the same error in their own way.
     ├── CallError                        one call failed; its text is safe to show and says what to do
     │   ├── UnknownToolError             no tool of that name is published
     │   ├── InvalidArgumentsError        the arguments do not fit the tool's schema; the text names the path
-    │   ├── UnauthenticatedError         the tool needs a token and none came
-    │   ├── NotPermittedError            the token's scopes do not cover this
+    │   ├── AccessError                  the caller may not do this
+    │   │   ├── UnauthenticatedError       a token is needed and none came
+    │   │   └── NotPermittedError          the token's scopes do not cover it
     │   ├── OverloadedError              no slot came free; nothing was sent
     │   ├── DeadlineExceededError        the call's time was up; the model server's work was cancelled
     │   ├── InternalError                a fault of ours; the detail is in the log under the request id
@@ -49,19 +50,19 @@ class InvalidArgumentsError(CallError):
     """The arguments do not fit; nothing was sent to the model server."""
 
 
-class _ScopeError(CallError):
-    """Says which scope would do."""
+class AccessError(CallError):
+    """The caller may not do this; `scope` says which one would do. Told by its HTTP status in every era."""
 
     def __init__(self, message: str, scope: str = "") -> None:
         super().__init__(message)
         self.scope = scope
 
 
-class UnauthenticatedError(_ScopeError):
+class UnauthenticatedError(AccessError):
     """A token is needed and none came."""
 
 
-class NotPermittedError(_ScopeError):
+class NotPermittedError(AccessError):
     """The caller is known and may not do this; nothing was sent."""
 
 

@@ -67,12 +67,15 @@ def gate(config: AdapterConfig, auth: AuthConfig, verifier: Verifier) -> Gate:
         "bearer_methods_supported": ["header"],
         "resource_name": config.server.name,
     }
+    paths = {WELL_KNOWN, WELL_KNOWN + config.mcp.path, WELL_KNOWN + url.path.rstrip("/")}
     return Gate(
         access=access_of(auth),
-        challenge=f'Bearer resource_metadata="{url.scheme}://{url.netloc}{WELL_KNOWN}{url.path}"',
+        challenge=f'Bearer resource_metadata="{url.scheme}://{url.netloc}{WELL_KNOWN}{url.path}"'
+        if auth.resource
+        else 'Bearer realm="modelservice"',
         metadata=orjson.dumps(document),
         # Behind a proxy that changes the path, a client asks by the public one and the proxy by ours.
-        metadata_paths=frozenset({WELL_KNOWN, WELL_KNOWN + config.mcp.path, WELL_KNOWN + url.path.rstrip("/")}),
+        metadata_paths=frozenset(paths if auth.resource else ()),
         log_subject=auth.log_subject,
         verifier=verifier,
     )

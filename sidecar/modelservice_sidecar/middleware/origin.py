@@ -66,7 +66,7 @@ def _host_allowed(host: str, allowed: tuple[str, ...]) -> bool:
 def _cors(origin: str) -> RawHeaders:
     return [
         (b"access-control-allow-origin", origin.encode("latin-1")),
-        (b"access-control-expose-headers", b"x-request-id"),
+        (b"access-control-expose-headers", b"x-request-id, www-authenticate"),
         (b"vary", b"origin"),
     ]
 
