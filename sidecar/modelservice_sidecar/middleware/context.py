@@ -32,11 +32,7 @@ class Context:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = mcp.read_headers(scope["headers"])
-        wanted = trace.Wanted(
-            request_id=headers.get("x-request-id"),
-            traceparent=headers.get("traceparent"),
-            tracestate=headers.get("tracestate"),
-        )
+        wanted = trace.wanted_in_headers(headers.values)
         ids = trace.choose(wanted, trace.Wanted(), new_hex)
         inbound = Inbound(headers=headers, ids=ids, wanted=wanted, received=self._monotonic())
         inbound.plain_errors = scope["path"].startswith(PLAIN_ERRORS_BELOW)

@@ -15,15 +15,12 @@ from modelservice_sidecar import validation
 from modelservice_sidecar.backends import http_failure, openapi_answer
 from modelservice_sidecar.backends.event_stream import PieceReader, stream_kind
 from modelservice_sidecar.config_file import BadDocumentError, ConfigFile
-from modelservice_sidecar.core import catalogue, errors, rpc, trace
+from modelservice_sidecar.core import catalogue, errors, rpc
 from modelservice_sidecar.core.catalogue import ToolSpec
 from modelservice_sidecar.core.errors import CallError, OverloadedError
-from modelservice_sidecar.core.trace import Wanted
 from modelservice_sidecar.log import LineWriter
 from modelservice_sidecar.mcp_http import Accepts, is_json, read_accept
 from modelservice_sidecar.pipeline import Limiter
-
-TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 
 
 def spec(name: str, **more: Any) -> ToolSpec:
@@ -74,47 +71,6 @@ def test_every_text_becomes_a_name_that_clients_accept(wanted: str, identity: st
     name = catalogue.tool_name(wanted, identity)
     assert 0 < len(name) <= 64
     assert set(name) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
-
-
-# Ids
-
-
-@pytest.mark.promise("traced")
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        (f"00-{TRACE}-{SPAN}-01", (TRACE, "01")),
-        (f" 00-{TRACE.upper()}-{SPAN}-00 ", (TRACE, "00")),
-        (f"cc-{TRACE}-{SPAN}-01-future", (TRACE, "01")),
-        (f"00-{TRACE}-{SPAN}-01-future", None),
-        (f"ff-{TRACE}-{SPAN}-01", None),
-        (f"00-{'0' * 32}-{SPAN}-01", None),
-        (f"00-{TRACE}-{'0' * 16}-01", None),
-        (f"00-{TRACE}-{SPAN}", None),
-        ("", None),
-        (None, None),
-        (7, None),
-        ("0" * 10_000, None),
-    ],
-)
-def test_a_traceparent_is_read_by_the_rules_of_w3c(value: object, expected: tuple[str, str] | None) -> None:
-    assert trace.parse_traceparent(value) == expected
-
-
-@pytest.mark.promise("traced")
-def test_meta_wins_for_the_trace_the_header_for_the_request_and_malformed_ids_are_replaced() -> None:
-    def new_hex(size: int) -> str:
-        return "ab" * size
-
-    other = TRACE[::-1]
-    headers = Wanted(request_id="h", traceparent=f"00-{other}-{SPAN}-00", tracestate="x=1")
-    meta = trace.wanted_in_meta({"TraceParent": f"00-{TRACE}-{SPAN}-01", "request_id": "m", "tracestate": "a\nb"})
-    both = trace.choose(headers, meta, new_hex)
-    assert (both.request_id, both.trace_id, both.flags, both.state) == ("h", TRACE, "01", "")
-    assert trace.choose(headers, Wanted(), new_hex).state == "x=1"
-    bad = trace.choose(Wanted(request_id="no spaces", traceparent="?"), Wanted(request_id=5), new_hex)
-    assert (bad.request_id, bad.trace_id) == ("ab" * 16, "ab" * 16)
-    assert both.traceparent == f"00-{TRACE}-{'ab' * 8}-01"
 
 
 # Errors
