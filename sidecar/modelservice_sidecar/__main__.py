@@ -11,21 +11,24 @@ from pathlib import Path
 
 import uvloop
 
-from modelservice_api.adapter_config import AdapterConfig
+from modelservice_api.adapter_config import AdapterConfig, AuthConfig
 from modelservice_sidecar.app import Adapter, Options, create_app
 from modelservice_sidecar.config_file import BadDocumentError, ConfigFile
 from modelservice_sidecar.log import LineWriter
 from modelservice_sidecar.server import Listen, PortTakenError, serve
 
 EXIT_PORT_TAKEN = 3
+CLOSED = AdapterConfig(auth=AuthConfig())
+"""Tokens are asked for and no issuer is trusted."""
+_CONFIG = Path("/etc/modelservice/config.json")
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the adapter until a signal ends it; the exit code."""
     options = _parser().parse_args(arguments)
     writer = LineWriter()
-    file = ConfigFile(options.config)
-    config = load(file, writer)
+    file = ConfigFile(options.config or _CONFIG)
+    config = load(file, writer, named=options.config is not None)
     adapter = create_app(config, options=Options(backend_port=options.backend_port, config_file=file), writer=writer)
     listen = Listen(
         mcp_host=options.bind,
@@ -50,13 +53,16 @@ def run(adapter: Adapter, listen: Listen) -> int:
     return 0
 
 
-def load(file: ConfigFile, writer: LineWriter) -> AdapterConfig:
-    """The document, or the defaults with a line that says why."""
+def load(file: ConfigFile, writer: LineWriter, *, named: bool) -> AdapterConfig:
+    """The document. Where it is bad, or is not there although it was `named`, nobody gets in: it may ask for tokens."""
     try:
         config = file.read()
     except BadDocumentError as error:
-        writer.event("config_rejected", message=f"{error}. Starting with the defaults.")
-        return AdapterConfig()
+        writer.event("config_rejected", message=f"{error}. Nobody gets in until it is right.")
+        return CLOSED
+    if config is None and named:
+        writer.event("config_missing", message=f"There is no {file.path}; nobody gets in until it is there.")
+        return CLOSED
     if config is None:
         writer.event("config_missing", message=f"There is no {file.path}; starting with the defaults.")
         return AdapterConfig()
@@ -67,7 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m modelservice_sidecar", description="The MCP adapter beside a model server."
     )
-    parser.add_argument("--config", type=Path, default=Path("/etc/modelservice/config.json"), metavar="FILE")
+    parser.add_argument("--config", type=Path, metavar="FILE", help=f"the config document (default {_CONFIG}, if any)")
     parser.add_argument("--mcp-port", type=_port, default=8931, metavar="PORT", help="MCP and JSON-RPC (default 8931)")
     parser.add_argument("--admin-port", type=_port, default=8932, metavar="PORT", help="probes, metrics (default 8932)")
     parser.add_argument(

@@ -16,6 +16,7 @@ import pytest
 from adapter_harness import ACCEPT, encode, modern_body, modern_headers, next_event, read_reply, request, run
 from model_apps import SlowModel, model_server, named_app
 from modelservice_api.adapter_config import AdapterConfig, ServerConfig
+from modelservice_sidecar.__main__ import CLOSED
 
 CALL = {"name": "slow"}
 
@@ -140,16 +141,19 @@ def test_a_taken_port_is_one_clear_sentence_and_exit_code_3() -> None:
     run(test)
 
 
-def test_without_a_document_or_with_a_bad_one_it_starts_with_the_defaults_and_says_so(tmp_path: Path) -> None:
+@pytest.mark.promise("auth")
+def test_without_its_document_or_with_a_bad_one_it_lets_nobody_in_and_says_so(tmp_path: Path) -> None:
     async def test() -> None:
         document = tmp_path / "config.json"
         async with process("--config", str(document), ready=False) as adapter:
             assert str(document) in (await adapter.line("config_missing"))["message"]
-            await adapter.line("ready", config_digest=AdapterConfig().digest())
+            await adapter.line("ready", config_digest=CLOSED.digest())
         document.write_text("{", encoding="utf-8")
         async with process("--config", str(document), ready=False) as adapter:
             assert "Invalid JSON" in (await adapter.line("config_rejected"))["message"]
-            await adapter.line("ready", config_digest=AdapterConfig().digest())
+            port = (await adapter.line("ready", config_digest=CLOSED.digest()))["mcp_port"]
+            body = {"jsonrpc": "2.0", "id": 1, "method": "list_tools"}
+            assert (await request(port, "POST", "/rpc", body, ACCEPT)).status == 401
             good = AdapterConfig(server=ServerConfig(name="late"))
             document.write_text(good.to_json(), encoding="utf-8")
             await adapter.line("config_loaded", digest=good.digest())
