@@ -38,6 +38,7 @@ from modelservice_sidecar.rpc_http import RpcEndpoint
 from modelservice_sidecar.subscriptions import Subscriptions
 from modelservice_sidecar.telemetry import Telemetry
 from modelservice_sidecar.upstream import Pool
+from modelservice_sidecar.v2_http import OFF, V2Endpoint
 
 if TYPE_CHECKING:
     from modelservice_sidecar.auth.verifier import Verifier
@@ -117,6 +118,13 @@ class Adapter:
         self._rpc: ASGIApp = RpcEndpoint(
             calls=self.calls, snapshot=self.snapshot, telemetry=self.telemetry, timing=options.timing
         )
+        self._v2: ASGIApp = V2Endpoint(
+            calls=self.calls,
+            snapshot=self.snapshot,
+            telemetry=self.telemetry,
+            timing=options.timing,
+            draining=lambda: self.draining,
+        )
         self._http = self._stack(clock)
         self._add_gauges()
 
@@ -153,12 +161,16 @@ class Adapter:
             await self._mcp(scope, receive, send)
         elif path in RPC_PATHS:
             await self._rpc(scope, receive, send)
+        elif (path == "/v2" or path.startswith("/v2/")) and self.config.mcp.binary_transfer:
+            await self._v2(scope, receive, send)
         else:
             await self._not_found(scope, send)
 
     async def _not_found(self, scope: Scope, send: Send) -> None:
         self.telemetry.rejected("path")
-        await requests.refuse(requests.of(scope), send, 404, f"Not found; MCP is served at {self.config.mcp.path}")
+        mcp_path = f"Not found; MCP is served at {self.config.mcp.path}"
+        message = OFF if scope["path"].startswith("/v2/") else mcp_path
+        await requests.refuse(requests.of(scope), send, 404, message)
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         await receive()

@@ -180,7 +180,9 @@ def write_request(request: InferRequest, *, binary: bool) -> Message:
 
 def write_response(response: InferResponse, binary: Mapping[str, bool]) -> Message:
     """An answer; `binary` says by name which outputs are bytes. In JSON, NaN and infinities become null."""
-    fields: dict[str, Any] = {"model_name": response.model_name, "model_version": response.model_version}
+    fields: dict[str, Any] = {"model_name": response.model_name}
+    if response.model_version:
+        fields["model_version"] = response.model_version
     if response.id:
         fields["id"] = response.id
     if response.parameters:
