@@ -243,6 +243,65 @@ class AuthConfig(_Document):
         return self
 
 
+class TokenBucketConfig(_Document):
+    """`max_tokens` calls at once; used up, they come back evenly within `refill_period` seconds."""
+
+    max_tokens: Annotated[int, Field(ge=1)]
+    refill_period: Annotated[float, Field(gt=0)]
+
+
+class ToolRateLimitConfig(_Document):
+    """Buckets of one tool, by its published name, besides those for all tools."""
+
+    name: str
+    per_user: TokenBucketConfig | None = None
+    shared: TokenBucketConfig | None = None
+
+
+class RateLimitingConfig(_Document):
+    """Token buckets. A user is a verified subject; all callers without one are one user."""
+
+    per_user: TokenBucketConfig | None = None
+    shared: TokenBucketConfig | None = None
+    tools: tuple[ToolRateLimitConfig, ...] = ()
+
+
+class CacheConfig(_Document):
+    """Answers of tools marked read-only and idempotent are kept for `ttl` seconds, in `max_bytes` altogether."""
+
+    ttl: Annotated[float, Field(gt=0)]
+    max_bytes: Annotated[int, Field(ge=1024)] = 16 * 1024 * 1024
+    scope: Literal["PerUser", "Shared"] = "PerUser"
+
+
+class CircuitBreakerConfig(_Document):
+    """After so many failures in a row the model server is not asked for `open_duration` seconds."""
+
+    consecutive_failures: Annotated[int, Field(ge=1)] = 5
+    open_duration: Annotated[float, Field(gt=0)] = 2.0
+
+
+class RetryConfig(_Document):
+    """`max_attempts` counts the first one. Retries are at most `budget_percent` of calls."""
+
+    max_attempts: Annotated[int, Field(ge=1)] = 2
+    budget_percent: Annotated[int, Field(ge=0, le=100)] = 10
+
+
+class BatcherConfig(_Document):
+    """Calls of a tensor model are joined up to `max_batch_size` rows; none waits longer than `max_latency` seconds for that."""
+
+    max_batch_size: Annotated[int, Field(ge=1)]
+    max_latency: Annotated[float, Field(gt=0)] = 0.005
+
+
+class StageConfig(_Document):
+    """A stage of the pipeline from another package, by the name of its entry point. `config` is that stage's affair."""
+
+    name: str
+    config: dict[str, Any] = {}
+
+
 class PeersConfig(_Document):
     """The Service in front of all adapters of this ModelService; an empty `host` means there is none to ask."""
 
@@ -251,7 +310,7 @@ class PeersConfig(_Document):
 
 
 class AdapterConfig(_Document):
-    """The config document: what `config.json` in the ConfigMap holds."""
+    """The config document: what `config.json` in the ConfigMap holds. A block that is absent switches its stage off."""
 
     version: Literal["v1"] = "v1"
     server: ServerConfig = ServerConfig()
@@ -263,6 +322,12 @@ class AdapterConfig(_Document):
     limits: LimitsConfig = LimitsConfig()
     auth: AuthConfig | None = None
     peers: PeersConfig = PeersConfig()
+    rate_limiting: RateLimitingConfig | None = None
+    cache: CacheConfig | None = None
+    circuit_breaker: CircuitBreakerConfig | None = None
+    retry: RetryConfig | None = None
+    batcher: BatcherConfig | None = None
+    stages: tuple[StageConfig, ...] = ()
 
     def to_json(self) -> str:
         """The document as canonical JSON: sorted keys, defaults written out, absent optionals left out."""

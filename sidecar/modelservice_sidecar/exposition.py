@@ -59,5 +59,22 @@ class _Families(Collector):
         for kind, count in list(seen.tokens.items()):
             tokens.add_metric(kind, count)
         yield tokens
-        for name, description, read in seen.gauges:
+        for name, (description, read) in list(seen.gauges.items()):
             yield GaugeMetricFamily(name, description, value=read())
+        yield from _of_stages(seen)
+
+
+def _of_stages(seen: Telemetry) -> Iterator[Metric]:
+    for name, counter in list(seen.counters.items()):
+        counted = CounterMetricFamily(name, counter.description, labels=counter.labels)
+        for labels, count in list(counter.values.items()):
+            counted.add_metric(labels, count)
+        yield counted
+    for name, (description, histogram) in list(seen.histograms.items()):
+        yield HistogramMetricFamily(name, description, buckets=histogram.cumulative(), sum_value=histogram.total)
+    for name, state_set in list(seen.states.items()):
+        states = GaugeMetricFamily(name, state_set.description, labels=("state",))
+        current = state_set.read()
+        for state in state_set.states:
+            states.add_metric((state,), float(state == current))
+        yield states

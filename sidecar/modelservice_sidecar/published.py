@@ -19,11 +19,13 @@ from modelservice_sidecar.validation import Check
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PublishedTool:
-    """A tool ready to be called."""
+    """A tool ready to be called. `idempotent` and `cacheable` are what its annotations say, the ModelService's included."""
 
     tool: Tool
     check_arguments: Check
     check_answer: Check | None
+    idempotent: bool = False
+    cacheable: bool = False
 
     @property
     def name(self) -> str:
@@ -96,12 +98,22 @@ def publish(specs: Sequence[ToolSpec], config: ToolsConfig, notes: Sequence[str]
     usable = [without_output.get(spec.name, spec) for spec in specs if spec.name not in unusable]
     built = catalogue.build(usable, config, said)
     tools = {
-        tool.name: PublishedTool(
-            tool=tool, check_arguments=checks[tool.spec.name][0], check_answer=checks[tool.spec.name][1]
-        )
+        tool.name: _published_tool(tool, check_arguments=checks[tool.spec.name][0], check_answer=checks[tool.spec.name][1])
         for tool in built.tools
     }
     return Published(catalogue=built, tools=tools)
+
+
+def _published_tool(tool: Tool, *, check_arguments: Check, check_answer: Check | None) -> PublishedTool:
+    annotations = tool.definition.get("annotations", {})
+    idempotent = annotations.get("idempotentHint") is True
+    return PublishedTool(
+        tool=tool,
+        check_arguments=check_arguments,
+        check_answer=check_answer,
+        idempotent=idempotent,
+        cacheable=idempotent and annotations.get("readOnlyHint") is True,
+    )
 
 
 def _argument_check(spec: ToolSpec) -> Check:

@@ -6,14 +6,16 @@ one. Labels take only published tool names and words from closed sets, so no cal
 
 import logging
 from bisect import bisect_left
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Final
 
 from modelservice_sidecar.core.trace import Ids
 from modelservice_sidecar.log import LineWriter
 
+_STAGE_FIELDS: Final = ("cache", "retries", "batch_rows")
+"""What stages leave behind, told where there is something to tell."""
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
@@ -36,26 +38,51 @@ class CallRecord:
     tokens_in: int = 0
     tokens_out: int = 0
     user: str = ""
+    cache: str = ""
+    retries: int = 0
+    batch_rows: int = 0
     error: str = ""
 
 
-class Timings:
-    """A histogram that costs a call one bisection: prometheus_client's takes a lock for every bucket."""
+class Histogram:
+    """One that costs a call one bisection: prometheus_client's takes a lock for every bucket."""
 
-    __slots__ = ("counts", "total")
+    __slots__ = ("_bounds", "counts", "total")
 
-    def __init__(self) -> None:
-        self.counts = [0] * (len(_BUCKETS) + 1)
+    def __init__(self, bounds: Sequence[float] = _BUCKETS) -> None:
+        self._bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
         self.total = 0.0
 
-    def observe(self, seconds: float) -> None:
-        self.counts[bisect_left(_BUCKETS, seconds)] += 1
-        self.total += seconds
+    def observe(self, value: float) -> None:
+        self.counts[bisect_left(self._bounds, value)] += 1
+        self.total += value
 
     def cumulative(self) -> list[tuple[str, float]]:
-        """Prometheus' buckets: how many were at most so long."""
-        bounds = [*map(str, map(float, _BUCKETS)), "+Inf"]
+        """Prometheus' buckets: how many were at most so much."""
+        bounds = [*map(str, map(float, self._bounds)), "+Inf"]
         return list(zip(bounds, accumulate(map(float, self.counts)), strict=True))
+
+
+@dataclass(kw_only=True, slots=True)
+class Counter:
+    """A stage's counter. Label values are published tool names and words from the code."""
+
+    description: str
+    labels: tuple[str, ...]
+    values: dict[tuple[str, ...], int] = field(default_factory=dict)
+
+    def add(self, *labels: str) -> None:
+        self.values[labels] = self.values.get(labels, 0) + 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StateSet:
+    """Which of a few states something is in."""
+
+    description: str
+    states: Sequence[str]
+    read: Callable[[], str]
 
 
 class Telemetry:
@@ -67,14 +94,29 @@ class Telemetry:
         self.calls: dict[tuple[str, str, str], int] = {}
         self.rejections: dict[str, int] = {}
         self.auth: dict[str, int] = {}
-        self.duration: dict[str, Timings] = {}
-        self.backend: dict[str, Timings] = {}
+        self.duration: dict[str, Histogram] = {}
+        self.backend: dict[str, Histogram] = {}
         self.tokens: dict[tuple[str, str], int] = {}
-        self.gauges: list[tuple[str, str, Callable[[], float]]] = []
+        self.gauges: dict[str, tuple[str, Callable[[], float]]] = {}
+        self.states: dict[str, StateSet] = {}
+        self.counters: dict[str, Counter] = {}
+        self.histograms: dict[str, tuple[str, Histogram]] = {}
 
     def gauge(self, name: str, description: str, read: Callable[[], float]) -> None:
         """A gauge that is read when it is scraped."""
-        self.gauges.append((name, description, read))
+        self.gauges[name] = (description, read)
+
+    def state(self, name: str, description: str, states: Sequence[str], read: Callable[[], str]) -> None:
+        """A gauge that is 1 for the state that is read when it is scraped, and 0 for the others."""
+        self.states[name] = StateSet(description=description, states=states, read=read)
+
+    def counter(self, name: str, description: str, labels: tuple[str, ...]) -> Counter:
+        """The counter of that name, made when it is first asked for."""
+        return self.counters.setdefault(name, Counter(description=description, labels=labels))
+
+    def histogram(self, name: str, description: str, bounds: Sequence[float]) -> Histogram:
+        """The histogram of that name, made when it is first asked for."""
+        return self.histograms.setdefault(name, (description, Histogram(bounds)))[1]
 
     def rejected(self, reason: str) -> None:
         """Count a refused request; `reason` is a word from the code, never from a request."""
@@ -91,7 +133,7 @@ class Telemetry:
         self.calls[key] = self.calls.get(key, 0) + 1
         timings = self.duration.get(tool)
         if timings is None:
-            timings, self.backend[tool] = Timings(), Timings()
+            timings, self.backend[tool] = Histogram(), Histogram()
             self.duration[tool] = timings
         timings.observe(record.seconds)
         line: dict[str, object] = {
@@ -115,6 +157,9 @@ class Telemetry:
             line["tokens_in"], line["tokens_out"] = record.tokens_in, record.tokens_out
         if record.user:
             line["user"] = record.user
+        for name in _STAGE_FIELDS:
+            if value := getattr(record, name):
+                line[name] = value
         if record.error:
             line["error"] = record.error
         self.writer.line(line)

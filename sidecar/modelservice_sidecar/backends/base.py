@@ -60,7 +60,8 @@ class CallContext:
 
     `deadline` is on the loop's clock. `handed_over`: another pod's adapter sent it. `wants_tensors`: the caller takes tensors
     as bytes. `identity` is the caller, `None` where nobody has to say who it is; its token is not here. The counters are
-    written by the backend and end in the log line.
+    written by the backend and end in the log line, as do `cache` (what the cache had), `retries` and `batch_rows` (of the batch
+    that the call went with), which stages write.
     """
 
     ids: Ids
@@ -73,6 +74,9 @@ class CallContext:
     backend_status: int = 0
     tokens_in: int = 0
     tokens_out: int = 0
+    cache: str = ""
+    retries: int = 0
+    batch_rows: int = 0
     headers: Mapping[str, str] = field(default_factory=dict)
 
 

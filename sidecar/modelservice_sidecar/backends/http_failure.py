@@ -32,7 +32,7 @@ def failure(status: int, headers: dict[str, str], body: bytes) -> CallError:
     if status in BUSY:
         wait = asked_to_wait(headers)
         when = " later" if wait is None else f" in {max(wait, 1)} s"
-        return BackendBusyError(f"The model server is busy (HTTP {status}); try again{when}.")
+        return BackendBusyError(f"The model server is busy (HTTP {status}); try again{when}.", retry_after=wait)
     if 300 <= status < 400:
         return BackendFailureError(f"The model server answers with a redirect (HTTP {status}), which is not followed.")
     if 400 <= status < 500:

@@ -40,7 +40,8 @@ class ToolSpec:
     """One tool as a backend describes it. `binding` is how to call it and means something to that backend only.
 
     `operation_id` is what include and exclude patterns match besides the name. `signature` is set where arguments and
-    results are tensors; they are then checked against it, and may come as bytes.
+    results are tensors; they are then checked against it, and may come as bytes. `batches_itself`: the model server joins calls
+    that come together, so nobody need do it before.
     """
 
     name: str
@@ -51,6 +52,7 @@ class ToolSpec:
     title: str | None = None
     output_schema: Schema | None = None
     signature: Signature | None = None
+    batches_itself: bool = False
     annotations: Mapping[str, object] = field(default_factory=dict)
 
 

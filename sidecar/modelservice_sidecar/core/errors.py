@@ -10,10 +10,12 @@ the table and word the same error in their own way.
     │   ├── AccessError                  the caller may not do this
     │   │   ├── UnauthenticatedError       a token is needed and none came
     │   │   └── NotPermittedError          the token's scopes do not cover it
+    │   ├── RateLimitedError             no token is left; nothing was sent
     │   ├── OverloadedError              no slot came free; nothing was sent
     │   ├── DeadlineExceededError        the call's time was up; the model server's work was cancelled
     │   ├── InternalError                a fault of ours; the detail is in the log under the request id
     │   └── BackendError                 the model server's side
+    │       ├── CircuitOpenError           it keeps failing and is not asked for now; nothing was sent
     │       ├── BackendUnreachableError    no connection; nothing was sent
     │       ├── BackendDisconnectedError   the connection ended after the request was sent; it may have run
     │       ├── BackendRefusedError        4xx: the request is at fault
@@ -39,7 +41,14 @@ class AdapterError(Exception):
 
 
 class CallError(AdapterError):
-    """One call failed. `str(error)` is shown to the caller: no internals, no text of the model server unless cleaned."""
+    """One call failed. `str(error)` is shown to the caller: no internals, no text of the model server unless cleaned.
+
+    `retry_after` is how many seconds from now the same call is worth sending again, where that is known.
+    """
+
+    def __init__(self, message: str = "", *, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
 
 
 class UnknownToolError(CallError):
@@ -66,6 +75,10 @@ class NotPermittedError(AccessError):
     """The caller is known and may not do this; nothing was sent."""
 
 
+class RateLimitedError(CallError):
+    """The user's, the tool's or the service's tokens are used up; nothing was sent."""
+
+
 class OverloadedError(CallError):
     """No slot came free in time; nothing was sent."""
 
@@ -80,6 +93,10 @@ class InternalError(CallError):
 
 class BackendError(CallError):
     """The model server's side failed."""
+
+
+class CircuitOpenError(BackendError):
+    """The model server kept failing, so it is not asked for a while; nothing was sent."""
 
 
 class BackendUnreachableError(BackendError):
@@ -153,6 +170,8 @@ TABLE: Final[dict[type[CallError], Telling]] = {
     ),
     UnauthenticatedError: Telling(outcome="unauthenticated", code=1401, status=401, tool_error=False, retryable=False),
     NotPermittedError: Telling(outcome="not_permitted", code=1403, status=403, tool_error=False, retryable=False),
+    RateLimitedError: Telling(outcome="rate_limited", code=1429, status=429, tool_error=True, retryable=True),
+    CircuitOpenError: Telling(outcome="circuit_open", code=1012, status=503, tool_error=True, retryable=True),
     OverloadedError: Telling(outcome="overloaded", code=1001, status=503, tool_error=True, retryable=True),
     DeadlineExceededError: Telling(outcome="deadline", code=1002, status=504, tool_error=True, retryable=False),
     BackendUnreachableError: Telling(outcome="unreachable", code=1003, status=503, tool_error=True, retryable=True),
