@@ -189,6 +189,39 @@ class Reasons:
         name="RolloutStalled", sentence="The workload made no progress before its deadline; see its own conditions."
     )
 
+    # RolloutRisk
+    NO_ROLLOUT_RISK = Reason(
+        name="NoRolloutRisk", sentence="Nothing is about to be changed that could leave the workload without a replica."
+    )
+    NO_DEVICE_TO_SURGE = Reason(
+        name="NoDeviceToSurge",
+        sentence="A new pod would wait for a GPU or other device that the old pods hold, and they for it.",
+    )
+    VOLUME_HELD_BY_ONE_POD = Reason(
+        name="VolumeHeldByOnePod",
+        sentence="A new pod may wait for a volume that only one node can hold, and the old pod for it.",
+    )
+    HOST_PORT_HELD = Reason(
+        name="HostPortHeld",
+        sentence="A new pod may wait for a port of the node that an old pod holds, and the old pod for it.",
+    )
+    ANTI_AFFINITY_BLOCKS_SURGE = Reason(
+        name="AntiAffinityBlocksSurge",
+        sentence="A new pod may find no node, for required anti-affinity keeps it away from the old ones, which wait for it.",
+    )
+    CLAIM_HELD_BY_ONE_POD = Reason(
+        name="ClaimHeldByOnePod",
+        sentence="A new pod would wait for a resource claim that the old pods hold, and they for it.",
+    )
+    SLOW_START = Reason(
+        name="SlowStart",
+        sentence="Pods need ten minutes or more to start, and the strategy lets all old ones go first.",
+    )
+    MODEL_IN_POD_ONLY = Reason(
+        name="ModelInPodOnly",
+        sentence="Pods fetch their model into their own file system at start, and the strategy lets all old ones go first.",
+    )
+
     # Ready
     READY = Reason(name="Ready", sentence="MCP clients can list and call the model's tools.")
     NOT_READY = Reason(name="NotReady", sentence="Another condition is not met yet; the message names it.")

@@ -29,6 +29,9 @@ INJECT_ANNOTATION: Final = f"{GROUP}/inject"
 PAUSE_ANNOTATION: Final = f"{GROUP}/pause"
 """Set by a workload's owner to `"true"`: leave the pod template as it is, also when the adapter is missing from it."""
 
+SAVED_STRATEGY_ANNOTATION: Final = f"{GROUP}/saved-strategy"
+"""On a workload whose update strategy is lent to the operator for one rollout: the owner's own, as JSON."""
+
 NAME_LABEL: Final = f"{GROUP}/name"
 """On the pod template and on owned objects: the ModelService's name, shortened to a label value."""
 

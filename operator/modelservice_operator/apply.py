@@ -12,7 +12,7 @@ from typing import Any
 from modelservice_api import wellknown
 from modelservice_api.conditions import ConditionType, Reasons
 from modelservice_operator import kube_api, kube_errors
-from modelservice_operator.core import injection
+from modelservice_operator.core import injection, rollout
 from modelservice_operator.core.observed import Observed
 from modelservice_operator.core.plan import Plan, ReleasePlan, WorkloadWrite
 from modelservice_operator.core.refusal import Refusal
@@ -49,8 +49,11 @@ def apply_plan(api: KubeApi, observed: Observed, plan: Plan) -> Result:
             api.apply(_OWNED[document["kind"]], document, manager=wellknown.FIELD_MANAGER_PREFIX, force=True)
         for write in plan.take_over:
             _apply_workload(api, observed, write)
+        target = observed.workload
+        if plan.strategy is not None:
+            target = write_strategy(api, observed, plan.strategy)
         if plan.workload is None:
-            return Result(workload=observed.workload)
+            return Result(workload=target)
         written = _apply_workload(api, observed, plan.workload)
         return Result(workload=written, wrote_workload=True)
     except kube_errors.ConflictError as error:
@@ -71,7 +74,10 @@ def release_abandoned(api: KubeApi, abandoned: Abandoned) -> None:
     """
     document = injection.release_document(abandoned.workload)
     with contextlib.suppress(kube_errors.NotFoundError):
-        api.apply(abandoned.resource, document, manager=abandoned.manager)
+        released = api.apply(abandoned.resource, document, manager=abandoned.manager)
+        strategy = rollout.give_back(released)
+        if strategy is not None:
+            _patch_strategy(api, abandoned.resource, released, strategy)
 
 
 def apply_release(api: KubeApi, observed: Observed, plan: ReleasePlan) -> None:
@@ -80,6 +86,9 @@ def apply_release(api: KubeApi, observed: Observed, plan: ReleasePlan) -> None:
     Raises:
         KubeError: The release is not complete; the finalizer is still there.
     """
+    if plan.strategy is not None:
+        with contextlib.suppress(kube_errors.NotFoundError):
+            write_strategy(api, observed, plan.strategy)
     for write in plan.releases:
         with contextlib.suppress(kube_errors.NotFoundError):  # deleted meanwhile: released
             _apply_workload(api, observed, write)
@@ -89,6 +98,32 @@ def apply_release(api: KubeApi, observed: Observed, plan: ReleasePlan) -> None:
         assert found is not None
         metadata = found["metadata"]
         api.delete(_BY_PLURAL[plural], observed.namespace, metadata["name"], uid=str(metadata["uid"]))
+
+
+def write_strategy(api: KubeApi, observed: Observed, write: rollout.StrategyWrite) -> KubeObject:
+    """The update strategy and the annotation that remembers the owner's, in one write; the workload as it then is.
+
+    Raises:
+        KubeError: Somebody changed the workload meanwhile, or no answer.
+    """
+    resource = workload_resource(observed.model_service)
+    assert resource is not None
+    assert observed.workload is not None
+    return _patch_strategy(api, resource, observed.workload, write)
+
+
+def _patch_strategy(api: KubeApi, resource: Resource, target: KubeObject, write: rollout.StrategyWrite) -> KubeObject:
+    metadata = target["metadata"]
+    pointer = "/metadata/annotations/" + wellknown.SAVED_STRATEGY_ANNOTATION.replace("/", "~1")
+    operations = [_same_version(metadata)]
+    if write.saved is None:
+        operations.append({"op": "remove", "path": pointer})
+    else:
+        if not metadata.get("annotations"):
+            operations.append({"op": "add", "path": "/metadata/annotations", "value": {}})
+        operations.append({"op": "add", "path": pointer, "value": write.saved})
+    operations.append({"op": "replace", "path": "/spec/strategy", "value": write.strategy})
+    return api.json_patch(resource, metadata["namespace"], metadata["name"], operations)
 
 
 def remove_finalizer(api: KubeApi, model_service: KubeObject) -> None:

@@ -4,6 +4,7 @@ Owns what is looked up and in which order. Decides nothing and writes nothing; a
 `KubeError`, because half a picture must not lead to a decision.
 """
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -65,6 +66,7 @@ def gather(sources: Sources, model_service: workload.KubeObject) -> Observed:
         service=sources.api.get(kube_api.SERVICES, namespace, naming.service(name)),
         config_map=sources.api.get(kube_api.CONFIG_MAPS, namespace, naming.config_map(name)),
         adapters=_observe_adapters(sources, model_service, target),
+        claims=_claim_modes(sources.api, namespace, target),
         adapter_image=sources.adapter_image,
     )
 
@@ -135,6 +137,22 @@ def _rivals(model_service: workload.KubeObject, siblings: Any) -> list[Rival]:
         for sibling in siblings
         if workload_key(sibling) == mine and sibling["metadata"]["uid"] != model_service["metadata"]["uid"]
     ]
+
+
+def _claim_modes(api: KubeApi, namespace: str, target: workload.KubeObject | None) -> dict[str, tuple[str, ...]]:
+    """Access modes by claim. A claim that is not there yet is left out, and so is one that we may not read."""
+    if target is None:
+        return {}
+    found: dict[str, tuple[str, ...]] = {}
+    for volume in workload.pod_spec(workload.pod_template(target)).get("volumes") or []:
+        name = str((volume.get("persistentVolumeClaim") or {}).get("claimName") or "")
+        if not name or name in found:
+            continue
+        with contextlib.suppress(kube_errors.ForbiddenError):
+            claim = api.get(kube_api.VOLUME_CLAIMS, namespace, name)
+            if claim is not None:
+                found[name] = tuple(str(mode) for mode in (claim.get("spec") or {}).get("accessModes") or [])
+    return found
 
 
 def _observe_adapters(

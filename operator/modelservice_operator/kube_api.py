@@ -44,6 +44,7 @@ MODEL_SERVICES = Resource(api_version=wellknown.API_VERSION, plural=wellknown.PL
 NAMESPACES = Resource(api_version="v1", plural="namespaces")
 SERVICES = Resource(api_version="v1", plural="services")
 CONFIG_MAPS = Resource(api_version="v1", plural="configmaps")
+VOLUME_CLAIMS = Resource(api_version="v1", plural="persistentvolumeclaims")
 EVENTS = Resource(api_version="v1", plural="events")
 ENDPOINT_SLICES = Resource(api_version="discovery.k8s.io/v1", plural="endpointslices")
 

@@ -4,6 +4,7 @@ Owns the sequence, and the time limit of a release. Called from every event, fro
 nothing but a name; what happened before is read from the cluster.
 """
 
+import contextlib
 from datetime import datetime
 
 from modelservice_api.conditions import Reasons
@@ -12,6 +13,8 @@ from modelservice_operator.core import plan, summary
 from modelservice_operator.core.observed import Observed
 from modelservice_operator.core.summary import Told
 from modelservice_operator.gather import Sources, gather, gather_abandoned, goes_with_its_namespace
+
+_ROLLOUT_RECHECK_SECONDS = 2.0
 
 RELEASE_TIMEOUT_SECONDS = 120.0
 """How long a release may fail before the ModelService is let go all the same, with a warning (R28)."""
@@ -32,8 +35,7 @@ def reconcile(sources: Sources, namespace: str, name: str) -> float | None:
         return None
     observed = gather(sources, model_service)
     if observed.metadata.get("deletionTimestamp"):
-        _release(sources, observed)
-        return None
+        return _release(sources, observed)
     decided = plan.decide(observed)
     result = apply.apply_plan(sources.api, observed, decided)
     told = summary.summarise(observed, decided, result)
@@ -70,10 +72,11 @@ def _release_abandoned(sources: Sources, namespace: str, name: str) -> None:
         apply.tell_on(sources.api, abandoned.workload, told, sources.clock())
 
 
-def _release(sources: Sources, observed: Observed) -> None:
+def _release(sources: Sources, observed: Observed) -> float | None:
+    """Seconds until the next look where the release waits for its rollout."""
     decided = plan.decide_release(observed)
     if not decided.remove_finalizer:
-        return
+        return None
     try:
         apply.apply_release(sources.api, observed, decided)
     except kube_errors.KubeError as error:
@@ -83,6 +86,9 @@ def _release(sources: Sources, observed: Observed) -> None:
         apply.tell(
             sources.api, observed, Told(reason=Reasons.RELEASE_FAILED, message=message, warning=True, on_workload=True)
         )
+        if (strategy := plan.give_back_anyway(observed)) is not None:
+            with contextlib.suppress(kube_errors.KubeError):
+                apply.write_strategy(sources.api, observed, strategy)
     else:
         if decided.releases:
             apply.tell(
@@ -90,7 +96,12 @@ def _release(sources: Sources, observed: Observed) -> None:
                 observed,
                 Told(reason=Reasons.RELEASED, message=Reasons.RELEASED.sentence, warning=False, on_workload=True),
             )
+        if decided.awaits_rollout and not _is_overdue(observed):
+            return _ROLLOUT_RECHECK_SECONDS
+        if decided.awaits_rollout and (strategy := plan.give_back_anyway(observed)) is not None:
+            apply.write_strategy(sources.api, observed, strategy)
     apply.remove_finalizer(sources.api, observed.model_service)
+    return None
 
 
 def _is_overdue(observed: Observed) -> bool:

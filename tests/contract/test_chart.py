@@ -38,6 +38,7 @@ RIGHTS = {
     ("", "configmaps"): {"get", "list", "watch", "create", "patch", "delete"},
     ("discovery.k8s.io", "endpointslices"): {"list", "watch"},
     ("", "events"): {"create"},
+    ("", "persistentvolumeclaims"): {"get"},
 }
 
 FLAVOUR_PLACES = {"default": ["operators"], "namespaces": ["ml", "vision"], "cluster-wide": ["the cluster"]}

@@ -37,11 +37,19 @@ REFUSALS = [
     Reasons.TEMPLATE_REJECTED,
     Reasons.NOT_PERMITTED,
     Reasons.MODEL_SPEC_CONFLICT,
+    Reasons.NO_DEVICE_TO_SURGE,
+    Reasons.VOLUME_HELD_BY_ONE_POD,
+    Reasons.HOST_PORT_HELD,
+    Reasons.ANTI_AFFINITY_BLOCKS_SURGE,
+    Reasons.CLAIM_HELD_BY_ONE_POD,
+    Reasons.SLOW_START,
+    Reasons.MODEL_IN_POD_ONLY,
 ]
 TOLD_OTHERWISE = [
     # What is said when all is well, or still under way.
     Reasons.ACCEPTED,
     Reasons.NO_CONFLICT,
+    Reasons.NO_ROLLOUT_RISK,
     Reasons.INJECTED,
     Reasons.DISCOVERED,
     Reasons.VERIFIED,

@@ -15,7 +15,7 @@ from kubernetes import client, config
 from kubernetes.client.exceptions import ApiException
 
 from modelservice_api.adapter_config import AdapterReport
-from modelservice_operator import gather, kube_api, reconcile
+from modelservice_operator import gather, kube_api, kube_errors, reconcile
 from modelservice_operator.core.observed import Handshake
 from modelservice_operator.core.workload import ADOPTABLE
 from modelservice_operator.kube_api import ClusterApi, Resource
@@ -29,11 +29,13 @@ RESOURCES: Mapping[str, Resource] = {
     "services": kube_api.SERVICES,
     "configmaps": kube_api.CONFIG_MAPS,
     "events": kube_api.EVENTS,
+    "persistentvolumeclaims": kube_api.VOLUME_CLAIMS,
 }
 _PLURALS = {
     "ModelService": "modelservices",
     "Service": "services",
     "ConfigMap": "configmaps",
+    "PersistentVolumeClaim": "persistentvolumeclaims",
     **{kind: plural for (_, kind), plural in ADOPTABLE.items()},
 }
 
@@ -78,8 +80,14 @@ class Harness:
         )
 
     def reconcile(self, name: str, api: kube_api.KubeApi | None = None) -> Any:
-        """One pass of the operator; the status it left."""
-        reconcile.reconcile(self.sources(api), self.namespace, name)
+        """One pass of the operator; the status it left. Made again, as by the work queue, where a controller wrote meanwhile."""
+        for attempt in range(10):
+            try:
+                reconcile.reconcile(self.sources(api), self.namespace, name)
+                break
+            except kube_errors.ConflictError as error:
+                if error.fields or attempt == 9:
+                    raise
         found = self.api.get(kube_api.MODEL_SERVICES, self.namespace, name)
         return (found or {}).get("status")
 

@@ -119,6 +119,7 @@ def observed(
         "service": None,
         "config_map": None,
         "adapters": AdapterObservation(),
+        "claims": {},
         "adapter_image": IMAGE,
     }
     return Observed(**{**values, **changes})

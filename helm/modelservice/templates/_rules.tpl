@@ -25,6 +25,10 @@ deleted. tests/contract/test_chart.py holds the same table; a change here is a c
 - apiGroups: [""]
   resources: [services, configmaps]
   verbs: [get, list, watch, create, patch, delete]
+# Whether a second pod could hold the workload's volumes: asked before its pods are replaced.
+- apiGroups: [""]
+  resources: [persistentvolumeclaims]
+  verbs: [get]
 # Which pods answer for that Service.
 - apiGroups: [discovery.k8s.io]
   resources: [endpointslices]

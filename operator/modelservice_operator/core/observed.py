@@ -65,6 +65,8 @@ class Observed:
     service: KubeObject | None
     config_map: KubeObject | None
     adapters: AdapterObservation
+    claims: Mapping[str, tuple[str, ...]]
+    """Access modes of the PersistentVolumeClaims that the workload's pod template names."""
     adapter_image: str
     """The image for adoptions that name none."""
 

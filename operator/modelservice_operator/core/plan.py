@@ -12,7 +12,7 @@ import pydantic
 
 from modelservice_api import v1alpha1, wellknown
 from modelservice_api.conditions import ConditionType, Reasons
-from modelservice_operator.core import adapter, backend, checks, injection, naming, workload
+from modelservice_operator.core import adapter, backend, checks, injection, naming, rollout, workload
 from modelservice_operator.core.adapter import Rendered
 from modelservice_operator.core.backend import BackendTarget
 from modelservice_operator.core.observed import Observed
@@ -40,7 +40,11 @@ class Plan:
     """Service and ConfigMap to apply, before the workload: a pod must find its config when it starts."""
     take_over: tuple[WorkloadWrite, ...] = ()
     """Empty applies under managers of ModelServices that no longer exist."""
+    strategy: rollout.StrategyWrite | None = None
+    """The update strategy: borrowed before the workload is written, or given back when its pods are replaced."""
     workload: WorkloadWrite | None = None
+    risks: tuple[rollout.Risk, ...] = ()
+    """What the write to the workload may lead to. With `spec.rollout.onRisk: Refuse` there is no write, but a refusal."""
     refusal: Refusal | None = None
     held_back: Refusal | None = None
     """Why a needed write to the workload is left out (suspended, paused); owned objects are still kept."""
@@ -55,9 +59,13 @@ class Plan:
 class ReleasePlan:
     """How a ModelService that is being deleted lets go."""
 
+    strategy: rollout.StrategyWrite | None = None
+    """Written before the releases where it is borrowed for them, after them where it is given back."""
     releases: tuple[WorkloadWrite, ...] = ()
     delete: tuple[str, ...] = field(default=())
     """Plurals of owned objects to delete, after the template was released."""
+    awaits_rollout: bool = False
+    """The strategy is still lent to the rollout of the release: the finalizer stays until that is done."""
     remove_finalizer: bool = True
 
 
@@ -76,19 +84,32 @@ def decide(observed: Observed) -> Plan:
 def decide_release(observed: Observed) -> ReleasePlan:
     """The plan for a ModelService that is being deleted. A missing workload or namespace is already released (R28)."""
     releases: tuple[WorkloadWrite, ...] = ()
+    strategy, awaits_rollout = None, False
     if observed.workload is not None:
         manager = naming.field_manager(observed.uid)
         if workload.managed_by(observed.workload, manager):
             document = injection.release_document(observed.workload)
             releases = (WorkloadWrite(document=document, manager=manager),)
+            strategy = _room_for_release(observed, observed.workload)
+            awaits_rollout = strategy is not None or rollout.is_lent(observed.workload)
+        elif rollout.is_lent(observed.workload):
+            awaits_rollout = not workload.progress(observed.workload).complete
+            strategy = None if awaits_rollout else rollout.give_back(observed.workload)
     owned = (("services", observed.service), ("configmaps", observed.config_map))
     return ReleasePlan(
+        strategy=strategy,
         releases=releases,
+        awaits_rollout=awaits_rollout,
         delete=tuple(
             plural for plural, found in owned if found is not None and checks.is_owned(found, observed.uid, frozenset())
         ),
         remove_finalizer=wellknown.FINALIZER in (observed.metadata.get("finalizers") or []),
     )
+
+
+def give_back_anyway(observed: Observed) -> rollout.StrategyWrite | None:
+    """The owner's strategy, where a release has waited for its rollout long enough."""
+    return None if observed.workload is None else rollout.give_back(observed.workload)
 
 
 def _decide_adoption(case: checks.Case) -> Plan:
@@ -112,7 +133,19 @@ def _decide_adoption(case: checks.Case) -> Plan:
     )
     injected = ours and injection.exists(template, meta=meta, rendered=rendered)
     held_back = None if injected else _held_back(case)
+    strategy: rollout.StrategyWrite | None = None
+    risks: tuple[rollout.Risk, ...] = ()
+    if injected or held_back:
+        if workload.progress(case.target).complete:
+            strategy = rollout.give_back(case.target)
+    else:
+        risks = rollout.risks(case.target, observed.claims)
+        if refusal := _refuse_risk(case, risks):
+            return Plan(refusal=refusal, risks=risks, backend=found, rendered=rendered)
+        strategy = _room(case.target, spec, risks)
     return Plan(
+        strategy=strategy,
+        risks=risks,
         add_finalizer=wellknown.FINALIZER not in (observed.metadata.get("finalizers") or []),
         owned=tuple(
             document
@@ -141,6 +174,42 @@ def _decide_adoption(case: checks.Case) -> Plan:
         injected=injected,
         repairs_drift=not injected and held_back is None and _is_drift(case, rendered),
     )
+
+
+def _refuse_risk(case: checks.Case, risks: tuple[rollout.Risk, ...]) -> Refusal | None:
+    """Nothing is changed where that could take the model away, until somebody says how (R21)."""
+    if not risks:
+        return None
+    on_risk = (case.spec.rollout or v1alpha1.Rollout()).on_risk
+    told = " ".join(risk.message for risk in risks)
+    if on_risk == "Refuse":
+        advice = (
+            "Nothing was changed; set spec.rollout.onRisk to SurgeZero (one old pod stops before a new one starts), "
+            "Recreate (all stop first) or Proceed (as the strategy says)."
+        )
+    elif on_risk != "Proceed" and case.target.get("kind") != "Deployment":
+        advice = (
+            f"Nothing was changed; spec.rollout.onRisk: {on_risk} needs a Deployment, Proceed works for every kind."
+        )
+    else:
+        return None
+    return Refusal(condition=ConditionType.ROLLOUT_RISK, reason=risks[0].reason, message=f"{told} {advice}")
+
+
+def _room(
+    target: workload.KubeObject, spec: v1alpha1.ModelServiceSpec, risks: tuple[rollout.Risk, ...]
+) -> rollout.StrategyWrite | None:
+    on_risk = (spec.rollout or v1alpha1.Rollout()).on_risk
+    return rollout.borrow(target, on_risk) if risks and on_risk in ("SurgeZero", "Recreate") else None
+
+
+def _room_for_release(observed: Observed, target: workload.KubeObject) -> rollout.StrategyWrite | None:
+    """A release replaces the pods as well, and what was agreed for the adoption holds for it."""
+    try:
+        spec = v1alpha1.ModelServiceSpec.model_validate(observed.model_service.get("spec") or {})
+    except pydantic.ValidationError:
+        return None
+    return _room(target, spec, rollout.risks(target, observed.claims))
 
 
 def build_service(observed: Observed, ports: adapter.Ports) -> Document:

@@ -86,7 +86,7 @@ def summarise(observed: Observed, plan: Plan, result: Result) -> Summary:
     """The summary of one pass."""
     refusal = plan.refusal or result.refusal
     stands = result.workload is not None and workload.owns_adapter(result.workload, naming.field_manager(observed.uid))
-    verdicts = [*_admission(refusal), _injected(plan, refusal, stands=stands)]
+    verdicts = [*_admission(refusal), *_risk(plan, refusal), _injected(plan, refusal, stands=stands)]
     if stands and result.workload is not None:
         verdicts += [_discovered(observed), _verified(observed), _rollout(result.workload)]
     verdicts.append(_ready(verdicts))
@@ -121,6 +121,21 @@ def _admission(refusal: Refusal | None) -> list[_Verdict]:
         case _:
             pass
     return [accepted, conflict]
+
+
+def _risk(plan: Plan, refusal: Refusal | None) -> list[_Verdict]:
+    """Nothing where no change was looked at: another refusal came first."""
+    if not plan.risks and refusal is not None:
+        return []
+    if not plan.risks:
+        reason = Reasons.NO_ROLLOUT_RISK
+        return [_Verdict(type=ConditionType.ROLLOUT_RISK, status="False", reason=reason, message=reason.sentence)]
+    refused = refusal is not None and refusal.condition is ConditionType.ROLLOUT_RISK
+    told = " ".join(risk.message for risk in plan.risks)
+    message = (
+        refusal.message if refused and refusal is not None else f"{told} It was changed as spec.rollout.onRisk says."
+    )
+    return [_Verdict(type=ConditionType.ROLLOUT_RISK, status="True", reason=plan.risks[0].reason, message=message)]
 
 
 def _injected(plan: Plan, refusal: Refusal | None, *, stands: bool) -> _Verdict:
@@ -314,10 +329,14 @@ def _backend_type(report: AdapterReport | None, old: Any, observed: Observed) ->
 _TOLD = (
     ConditionType.ACCEPTED,
     ConditionType.CONFLICT,
+    ConditionType.ROLLOUT_RISK,
     ConditionType.INJECTED,
     ConditionType.DISCOVERED,
     ConditionType.VERIFIED,
     ConditionType.READY,
+)
+_TOLD_ON_WORKLOAD = frozenset(
+    {ConditionType.ACCEPTED, ConditionType.CONFLICT, ConditionType.ROLLOUT_RISK, ConditionType.INJECTED}
 )
 _GOOD_WHEN_FALSE = frozenset({ConditionType.CONFLICT, ConditionType.ROLLOUT_RISK, ConditionType.DEGRADED})
 
@@ -336,7 +355,7 @@ def _events(
         if verdict.type not in _TOLD or unchanged or verdict.status == "Unknown":
             continue
         good = (verdict.status == "False") is (verdict.type in _GOOD_WHEN_FALSE)
-        if good and verdict.type in (ConditionType.CONFLICT, ConditionType.ACCEPTED):
+        if good and verdict.type in (ConditionType.CONFLICT, ConditionType.ACCEPTED, ConditionType.ROLLOUT_RISK):
             continue  # what everybody expects is no news
         if verdict.type is ConditionType.READY and not good:
             continue  # the condition that it waits for has been told
@@ -346,7 +365,7 @@ def _events(
                 reason=verdict.reason,
                 message=verdict.message,
                 warning=not good,
-                on_workload=verdict.type in (ConditionType.ACCEPTED, ConditionType.CONFLICT, ConditionType.INJECTED),
+                on_workload=verdict.type in _TOLD_ON_WORKLOAD,
             ),
         )
     return tuple(told.values())

@@ -24,7 +24,6 @@ _UNSUPPORTED: tuple[tuple[str, Callable[[ModelServiceSpec], bool]], ...] = (
     ("retry", lambda spec: spec.retry is not None),
     ("batcher", lambda spec: spec.batcher is not None),
     ("gpu", lambda spec: spec.gpu is not None),
-    ("rollout.onRisk", lambda spec: spec.rollout is not None and spec.rollout.on_risk != "Refuse"),
     ("rollout.upgradePolicy", lambda spec: spec.rollout is not None and spec.rollout.upgrade_policy != "Pinned"),
     ("rollout.autoReleaseAfter", lambda spec: spec.rollout is not None and spec.rollout.auto_release_after is not None),
     ("canary", lambda spec: bool(spec.canary)),

@@ -49,6 +49,7 @@ def test_a_ready_model_publishes_its_address_tools_and_server() -> None:
     assert conditions(told) == {
         "Accepted": ("True", "Accepted"),
         "Conflict": ("False", "NoConflict"),
+        "RolloutRisk": ("False", "NoRolloutRisk"),
         "Injected": ("True", "Injected"),
         "Discovered": ("True", "Discovered"),
         "Verified": ("True", "Verified"),
