@@ -123,8 +123,8 @@ WORDS = ("one", " two", " three")
 class Scripted:
     """A server that answers in OpenAI's API, and misbehaves where it is told to.
 
-    `reply` answers every call instead; `stream` is sent instead of the usual chunks, `pause` before its last one until the
-    caller leaves. `statuses` are what task paths answer instead of being served.
+    `reply` answers every call instead; `stream` is sent instead of the usual chunks. Before its last chunk, `pause` waits until
+    the caller leaves and `breaks` ends the connection. `statuses` are what task paths answer instead of being served.
     """
 
     models: list[dict[str, Any]] = field(default_factory=lambda: [{"id": MODEL, "object": "model", "created": 1}])
@@ -133,6 +133,7 @@ class Scripted:
     reply: Response | None = None
     stream: bytes | None = None
     pause: bool = False
+    breaks: bool = False
     knows_stream_options: bool = True
     vectors: Any = None
     requests: list[tuple[str, dict[str, str], dict[str, Any]]] = field(default_factory=list)
@@ -201,6 +202,8 @@ class Scripted:
                 await asyncio.Event().wait()
             finally:
                 self.left.set()
+        if self.breaks:
+            raise ConnectionAbortedError  # uvicorn closes the connection of an answer that does not end
         last = _shaped(task, _words(body)[-1])
         last["choices"][0]["finish_reason"] = _reason(body)
         usage = {**chunk(), "choices": [], "usage": _usage(body)}

@@ -8,7 +8,7 @@ import asyncio
 import hashlib
 from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import orjson
 
@@ -29,15 +29,19 @@ from modelservice_sidecar.core.errors import (
     CallError,
     DescribeError,
 )
-from modelservice_sidecar.core.openai import MODELS_PATH, PATHS, Endpoint, Task
+from modelservice_sidecar.core.openai import MODELS_PATH, PATHS, Endpoint, ModelList, Task
 from modelservice_sidecar.upstream import OnHead, Pool, Reply
 
 MAX_LIST: Final = 1024 * 1024
 MAX_REFUSAL: Final = 64 * 1024
 DESCRIBE_TIMEOUT: Final = 10.0
+OFF_LOOP_BYTES: Final = 64 * 1024
+"""JSON from this size is read in a thread: parsing it takes about a millisecond."""
 _LOADING: Final = frozenset({429, 503})
 _ABSENT: Final = frozenset({404, 405, 410, 501})
 """What a server says where a path is not served; 501 is llama.cpp's word for a task that is switched off."""
+
+Value = TypeVar("Value")
 
 
 class OpenAIBackend:
@@ -56,7 +60,7 @@ class OpenAIBackend:
     async def describe(self) -> Description:
         """Read the model list; what is offered is asked once, and again after the server was away."""
         try:
-            found = openai.read_models(await self._models())
+            found = await self._models()
             chosen = openai.choose(found, self._config)
             if self._offered is None:
                 self._offered = await self._tasks()
@@ -121,10 +125,9 @@ class OpenAIBackend:
             whole = writing.told() if writing.began else await _read(endpoint, body, reply, context)
             yield _counted(whole, context)
         finally:
-            if not sending.done():
-                sending.cancel()
-                with suppress(asyncio.CancelledError):
-                    await sending
+            sending.cancel()
+            with suppress(asyncio.CancelledError, CallError):  # its own failure is told, or comes second
+                await sending
 
     async def cancel(self, request_id: str) -> None:
         """Cancel the call and close its connection, at which such servers stop writing."""
@@ -166,7 +169,7 @@ class OpenAIBackend:
         self._offered = None
         self._counts_streams = None
 
-    async def _models(self) -> object:
+    async def _models(self) -> ModelList:
         reply = await self._ask(openai_request.models(), limit=MAX_LIST)
         where = f"{MODELS_PATH} on {self._pool.address}"
         if reply.status in {401, 403} and _says_error(reply.body):
@@ -179,10 +182,14 @@ class OpenAIBackend:
             raise DescribeError("Unreachable", f"{where} is busy or loads its model (HTTP {reply.status}).")
         if reply.status != 200:
             raise DescribeError("NotRecognised", f"{where} answers HTTP {reply.status} instead of a model list.")
-        try:
-            return orjson.loads(reply.body)
-        except orjson.JSONDecodeError as error:
-            raise DescribeError("NotRecognised", f"{where} answers something else than JSON.") from error
+
+        def read() -> ModelList:
+            try:
+                return openai.read_models(orjson.loads(reply.body))
+            except orjson.JSONDecodeError as error:
+                raise DescribeError("NotRecognised", f"{where} answers something else than JSON.") from error
+
+        return await _off_loop(read, len(reply.body))
 
     async def _tasks(self) -> frozenset[Task]:
         """What is served, by what each path says to a request that no server can act on.
@@ -268,7 +275,7 @@ def _says_error(body: bytes) -> bool:
 
 
 async def _read(endpoint: Endpoint, body: dict[str, Any], reply: Reply, context: CallContext) -> Told:
-    """The answer in MCP's terms; a large one is read off the loop."""
+    """The answer in MCP's terms."""
     if not 200 <= reply.status < 300:
         raise http_failure.failure(reply.status, reply.headers, reply.body)
 
@@ -281,7 +288,12 @@ async def _read(endpoint: Endpoint, body: dict[str, Any], reply: Reply, context:
             return openai_answer.read_stream(reply.body)
         return openai_answer.read_generated(reply.body)
 
-    return read() if len(reply.body) < openai_answer.OFF_LOOP_BYTES else await asyncio.to_thread(read)
+    return await _off_loop(read, len(reply.body))
+
+
+async def _off_loop(read: Callable[[], Value], size: int) -> Value:
+    """What a function makes of so many bytes; in a thread where that takes a millisecond or more."""
+    return read() if size < OFF_LOOP_BYTES else await asyncio.to_thread(read)
 
 
 def _counted(told: Told, context: CallContext) -> Answer:

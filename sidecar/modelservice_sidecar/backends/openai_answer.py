@@ -17,9 +17,6 @@ from modelservice_sidecar.backends.event_stream import PieceReader
 from modelservice_sidecar.core import tensors, text
 from modelservice_sidecar.core.errors import BackendAnswerInvalidError, BackendFailureError, CallError
 
-OFF_LOOP_BYTES: Final = 64 * 1024
-"""Answers from this size are read in a thread: parsing one takes about a millisecond."""
-
 
 class Told(NamedTuple):
     """A tool's answer and the tokens that it cost; 0 where the server does not say."""

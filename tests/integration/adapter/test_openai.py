@@ -347,6 +347,24 @@ def test_streams_are_read_as_servers_really_write_them(stream: bytes, expected: 
     run(test)
 
 
+def test_a_server_that_dies_in_the_middle_of_a_stream_is_one_error_and_is_asked_anew_when_it_is_back() -> None:
+    async def test() -> None:
+        with scripted(breaks=True) as (server, port):
+            async with adapter(port) as running:
+                _, result = await told(running, "chat", {"prompt": "x"})
+                assert result["isError"] is True
+                assert "closed the connection during its answer" in result["content"][0]["text"]
+                assert (await running.lines.wait_for("call", tool="chat"))["outcome"] == "disconnected"
+                server.breaks = False
+                server.statuses = {"embed": 404}
+                while running.adapter.catalogue.names != ("chat", "complete"):
+                    running.adapter.discovery.look_now()
+                    await asyncio.sleep(0)
+                assert (await told(running, "chat", {"prompt": "x"}))[1]["structuredContent"]["text"] == "one two three"
+
+    run(test)
+
+
 def test_a_server_that_streams_unasked_or_answers_whole_instead_is_understood_too() -> None:
     async def test() -> None:
         whole = {"choices": [{"message": {"content": "one two three"}, "finish_reason": "stop"}], "model": MODEL}
