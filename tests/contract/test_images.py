@@ -75,4 +75,4 @@ def test_the_command_is_started_without_a_shell_so_that_it_gets_the_signals(dock
 def test_the_context_holds_wheels_and_examples_and_nothing_else() -> None:
     lines = (REPOSITORY / ".dockerignore").read_text(encoding="utf-8").splitlines()
     rules = [line for line in lines if line and not line.startswith("#")]
-    assert rules == ["*", "!build/wheels/*", "!examples/*/*.py"]
+    assert rules == ["*", "!build/wheels/*", "!examples/*/*.py", "!examples/*/models"]
