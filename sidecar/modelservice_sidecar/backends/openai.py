@@ -67,10 +67,6 @@ class OpenAIBackend:
         except DescribeError:
             self._offered = None
             raise
-        if not self._offered:
-            raise DescribeError(
-                "NotRecognised", f"{MODELS_PATH} lists models, but none of {', '.join(PATHS.values())} is served."
-            )
         seen = [sorted(self._offered), chosen.notes, [[model.id, model.context] for model in chosen.models]]
         models = f"{found.listed} model{'' if found.listed == 1 else 's'}"
         return Description(
@@ -208,6 +204,9 @@ class OpenAIBackend:
                 raise DescribeError("Unreachable", f"{where} is busy or loads its model (HTTP {reply.status}).")
             if reply.status >= 400 and reply.status not in _ABSENT:
                 offered.add(task)
+        if not offered:
+            paths = ", ".join(PATHS.values())
+            raise DescribeError("NotRecognised", f"{MODELS_PATH} lists models, but none of {paths} is served.")
         return frozenset(offered)
 
     async def _ask(self, request: HttpRequest, *, limit: int) -> Reply:
