@@ -3,6 +3,7 @@
 Owns starting, asking and ending one server process. Its models are in `triton_models`, each with a sentence on what it is for.
 """
 
+import asyncio
 import contextlib
 import json
 import os
@@ -120,6 +121,18 @@ def triton(folder: Path, models: Sequence[str] = (), *, options: Sequence[str] =
         yield server
     finally:
         server.kill()
+
+
+async def appears(path: Path) -> None:
+    """Wait until a model has left that file: processes of another Python have no better way to say something."""
+    await asyncio.to_thread(_wait_for_file, path)
+
+
+def _wait_for_file(path: Path) -> None:
+    until = time.monotonic() + 20
+    while not path.exists():
+        assert time.monotonic() < until, f"no model has written {path.name}"
+        time.sleep(0.01)
 
 
 def sysconfig_tag() -> str:

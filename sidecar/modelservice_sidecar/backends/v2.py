@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
+from importlib import import_module
 from typing import Any, Final
 
 import orjson
@@ -77,6 +78,7 @@ class V2Backend:
         self._calls = HttpCalls(pool)
         self._server = Server(name="", version="")
         self._described: Description | None = None
+        self._is_loaded = False
         port = self._config.grpc_port
         self._grpc = GrpcLane(pool.host, port) if port and triton_grpc.is_installed() else None
 
@@ -108,6 +110,7 @@ class V2Backend:
 
     async def call(self, spec: ToolSpec, arguments: dict[str, Any], context: CallContext) -> Answer:
         """Send the call and read its answer whole."""
+        await self._load()
         model: Model = spec.binding
         signature = _signature(spec)
         given = await tensor_tool.read(signature, arguments)
@@ -128,6 +131,7 @@ class V2Backend:
         if not model.decoupled:
             yield await self.call(spec, arguments, context)
             return
+        await self._load()
         signature = _signature(spec)
         given = await tensor_tool.read(signature, arguments)
         parts = v2_parts.Parts(spec, given, context)
@@ -145,6 +149,12 @@ class V2Backend:
         self._calls.cancel_all()
         if self._grpc is not None:
             await self._grpc.aclose()
+
+    async def _load(self) -> None:
+        """numpy takes a quarter of a second to load; the first call has that done without holding up the others."""
+        if not self._is_loaded:
+            await asyncio.to_thread(import_module, "modelservice_sidecar.backends.v2_call")
+            self._is_loaded = True
 
     async def _infer(
         self, model: Model, tensors: Mapping[str, Tensor], controls: Mapping[str, Any], context: CallContext
@@ -230,13 +240,18 @@ class V2Backend:
             notes.append(f"{len(names)} models were found, the first {v2.MAX_MODELS} by name are looked at.")
             names = names[: v2.MAX_MODELS]
         limiter = asyncio.Semaphore(AT_ONCE)
-        looks = [asyncio.ensure_future(self._model(server, name, limiter)) for name in names]
+        looks = [
+            asyncio.ensure_future(self._model(server, name, limiter, is_ready=bool(index.ready[name])))
+            for name in names
+        ]
         try:
             results = await asyncio.gather(*looks)
         finally:
             for look in looks:
                 look.cancel()
         absent = [name for name, result in zip(names, results, strict=True) if result is None]
+        if self._config.models:
+            notes += [f"The model {text.clean(name, 128)!r} of spec.backend.v2.models is not ready." for name in absent]
         notes += [result for result in results if isinstance(result, str)]
         if not any(isinstance(result, Model) for result in results) and not notes:
             notes.append("No model of the server is ready.")
@@ -264,13 +279,14 @@ class V2Backend:
             "name them in spec.backend.v2.models.",
         )
 
-    async def _model(self, server: Server, name: str, limiter: asyncio.Semaphore) -> Model | str | None:
+    async def _model(
+        self, server: Server, name: str, limiter: asyncio.Semaphore, *, is_ready: bool
+    ) -> Model | str | None:
         """The model, or a note about why it cannot be used, or `None` where it is not there or not ready."""
         path = v2.path_of(name)
         async with limiter:
             try:
-                ready = await self._ask(_get(path + "/ready"))
-                if ready.status in _ABSENT:
+                if not is_ready and (await self._ask(_get(path + "/ready"))).status in _ABSENT:
                     return None
                 metadata = await self._ask(_get(path))
                 if metadata.status in _ABSENT:

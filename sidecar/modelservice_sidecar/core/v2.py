@@ -64,7 +64,7 @@ class Server:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Index:
-    """The models that are ready, each with its versions, and whether others are on their way."""
+    """The models that are listed, and whether others are on their way. One with versions is known to be ready."""
 
     ready: Mapping[str, tuple[str, ...]]
     loading: bool = False
@@ -179,7 +179,8 @@ def description(model: Model, server: Server) -> str:
     """A sentence for callers; the server has none to offer."""
     by = f"{server.name}, {model.platform}" if model.platform else server.name
     streamed = " It answers in parts." if model.decoupled else ""
-    return f"Runs the model {text.clean(model.name, MAX_NAME)} ({by}).{streamed}"
+    state = " It remembers earlier calls with the same sequence_id." if model.signature.controls else ""
+    return f"Runs the model {text.clean(model.name, MAX_NAME)} ({by}).{streamed}{state}"
 
 
 def _tensors(
