@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from modelservice_api.adapter_config import AdapterConfig, AdapterReport, BackendReport, ToolsReport
 from modelservice_sidecar import inbound as requests
-from modelservice_sidecar import memory, pipeline, vetting
+from modelservice_sidecar import memory, vetting
 from modelservice_sidecar.admin_http import AdminEndpoint
 from modelservice_sidecar.auth.pace import KeyPace
 from modelservice_sidecar.backends.base import Backend, Description
@@ -32,7 +32,7 @@ from modelservice_sidecar.middleware.context import Context, new_hex
 from modelservice_sidecar.middleware.drain import Drain
 from modelservice_sidecar.middleware.origin import Origin
 from modelservice_sidecar.peers import Peers
-from modelservice_sidecar.pipeline import Limiter
+from modelservice_sidecar.pipeline.chain import Pipeline
 from modelservice_sidecar.published import Published, publish
 from modelservice_sidecar.rpc_http import RpcEndpoint
 from modelservice_sidecar.subscriptions import Subscriptions
@@ -80,7 +80,7 @@ class Adapter:
         self.telemetry = Telemetry(writer=writer)
         self._options = options
         self._tasks: list[asyncio.Task[None]] = []
-        self._limiter = Limiter(config.limits.max_concurrency)
+        self._pipeline = Pipeline(config, self.telemetry, monotonic=clock.monotonic)
         self._pool = Pool(
             options.backend_host,
             options.backend_port,
@@ -241,7 +241,6 @@ class Adapter:
         if self._verifier is not None and config.auth != before.auth:
             self._verifier.configure(config.auth)
         self._gate = self._find_gate(config)
-        self._limiter.resize(config.limits.max_concurrency)
         self._pool.resize(config.limits.max_concurrency + _SPARE_CONNECTIONS)
         if config.peers != before.peers:
             # Calls in flight keep the old peers until they end; their connections are never reused.
@@ -318,7 +317,7 @@ class Adapter:
         return Snapshot(
             config=self.config,
             published=self._published,
-            pipeline=pipeline.build(self.config.limits, self._limiter, self._peers),
+            pipeline=self._pipeline.build(self.config, self._published, peers=self._peers, access=access),
             backend=self._backend,
             access=access,
             for_anonymous=self._published.only(access.anonymous_tools),
@@ -331,7 +330,7 @@ class Adapter:
     def _add_gauges(self) -> None:
         gauge = self.telemetry.gauge
         gauge("modelservice_calls_in_flight", "Tool calls being answered.", lambda: self.calls.in_flight)
-        gauge("modelservice_calls_waiting", "Tool calls waiting for a slot.", lambda: self._limiter.waiting)
+        gauge("modelservice_calls_waiting", "Tool calls waiting for a slot.", lambda: self._pipeline.limiter.waiting)
         gauge("modelservice_tools", "Published tools.", lambda: len(self._published.tools))
         gauge("modelservice_listen_streams", "Open subscriptions/listen streams.", lambda: self.subscriptions.count)
         gauge(

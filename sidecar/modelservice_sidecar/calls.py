@@ -24,7 +24,7 @@ from modelservice_sidecar.core.errors import (
 )
 from modelservice_sidecar.core.tensors import Tensor
 from modelservice_sidecar.core.trace import Ids
-from modelservice_sidecar.pipeline import Call, Handler
+from modelservice_sidecar.pipeline.call import Call, Handler
 from modelservice_sidecar.published import Published, PublishedTool
 from modelservice_sidecar.telemetry import CallRecord, Telemetry
 
@@ -147,6 +147,9 @@ class Calls:
             record.backend_status = context.backend_status
             record.tokens_in = context.tokens_in
             record.tokens_out = context.tokens_out
+            record.cache = context.cache
+            record.retries = context.retries
+            record.batch_rows = context.batch_rows
 
     def finish(self, record: CallRecord, received: float, status: int, bytes_out: int) -> None:
         """Account for a call that is about to be answered, or never will be."""

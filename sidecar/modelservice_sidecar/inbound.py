@@ -6,6 +6,7 @@ it carries. Knows no MCP.
 
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass, field
+from math import ceil
 from typing import Any
 
 import orjson
@@ -103,6 +104,13 @@ async def refuse(
     """Refuse a request below its protocol with an HTTP status and an error body that its clients read."""
     body = {"error": message} if inbound.plain_errors else rpc_error(code, message)
     await answer(inbound, send, status, orjson.dumps(body), extra=extra)
+
+
+def say_when(inbound: Inbound, seconds: float | None) -> None:
+    """Let the answer say when to come back, if that is known, in whole seconds (RFC 9110, `Retry-After`)."""
+    if seconds is not None:
+        others = [header for header in inbound.answer_headers if header[0] != b"retry-after"]
+        inbound.answer_headers = [*others, (b"retry-after", b"%d" % ceil(seconds))]
 
 
 def ask_for_scope(inbound: Inbound, scope: str) -> None:

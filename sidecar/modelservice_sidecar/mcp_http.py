@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from math import ceil
 from typing import Any, Final
 
 import orjson
@@ -27,6 +28,7 @@ from modelservice_sidecar.telemetry import CallRecord, Telemetry
 
 REQUEST_ID_KEY: Final = "modelservice.dev/requestId"
 TRACE_ID_KEY: Final = "modelservice.dev/traceId"
+RETRY_AFTER_KEY: Final = "modelservice.dev/retryAfter"
 DISCOVER_TTL_MS: Final = 60_000
 
 _METHOD_NOT_ALLOWED: Final = [(b"allow", b"POST")]
@@ -167,6 +169,8 @@ class McpEndpoint:
                     body = orjson.dumps(requests.rpc_error(told.code, str(error), route.id))
                     return status, body
                 result = {"content": [{"type": "text", "text": str(error)}], "isError": True}
+                if error.retry_after is not None:
+                    result["_meta"] = {RETRY_AFTER_KEY: ceil(error.retry_after)}
             status = 200
             stamped = _stamped(result, route, inbound, self._snapshot())
             body = orjson.dumps({"jsonrpc": "2.0", "id": route.id, "result": stamped})

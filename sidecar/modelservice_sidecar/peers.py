@@ -17,7 +17,12 @@ from modelservice_api.adapter_config import PeersConfig
 from modelservice_sidecar.backends.base import Answer, CallContext
 from modelservice_sidecar.backends.openapi_request import HttpRequest
 from modelservice_sidecar.core import errors
-from modelservice_sidecar.core.errors import BackendAnswerInvalidError, BackendUnreachableError, CallError
+from modelservice_sidecar.core.errors import (
+    BackendAnswerInvalidError,
+    BackendUnreachableError,
+    CallError,
+    CircuitOpenError,
+)
 from modelservice_sidecar.upstream import Pool
 
 HEADER: Final = "x-modelservice-handover"
@@ -67,7 +72,7 @@ class Peers:
             attempt += 1
             try:
                 return await self._ask(request)
-            except BackendUnreachableError:
+            except (BackendUnreachableError, CircuitOpenError):
                 continue
         raise BackendUnreachableError("The model server cannot be reached, in this pod or in another.")
 
@@ -81,7 +86,10 @@ class Peers:
             message = orjson.loads(reply.body)
             error, result = message.get("error"), message.get("result")
             if error is not None:
-                raise _BY_CODE.get(error["code"], BackendAnswerInvalidError)(str(error["message"]))
+                failed = _BY_CODE.get(error["code"], BackendAnswerInvalidError)(str(error["message"]))
+                after = error.get("data", {}).get("retryAfter")
+                failed.retry_after = after if isinstance(after, int | float) else None
+                raise failed
             return Answer(
                 content=result["content"],
                 structured=result.get("structuredContent"),

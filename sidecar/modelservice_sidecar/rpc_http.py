@@ -6,6 +6,7 @@ Owns the HTTP side and the wording of results and errors there: a failed call is
 
 import asyncio
 from collections.abc import Callable
+from math import ceil
 from typing import Any, Final
 
 import orjson
@@ -90,11 +91,11 @@ class RpcEndpoint:
             told = errors.telling(failed)
             if isinstance(failed, AccessError):
                 requests.ask_for_scope(inbound, failed.scope)
-            error = {
-                "code": told.code,
-                "message": str(failed),
-                "data": {"outcome": told.outcome, "retryable": told.retryable},
-            }
+            data: dict[str, Any] = {"outcome": told.outcome, "retryable": told.retryable}
+            if failed.retry_after is not None:
+                data["retryAfter"] = ceil(failed.retry_after)
+            requests.say_when(inbound, failed.retry_after)
+            error = {"code": told.code, "message": str(failed), "data": data}
             status, answer = told.status, _worded(ids, request.id, error=error)
         finally:
             if record is not None:

@@ -119,6 +119,7 @@ class V2Endpoint:
             except CallError as error:
                 if isinstance(error, AccessError):
                     requests.ask_for_scope(inbound, error.scope)
+                requests.say_when(inbound, error.retry_after)
                 if record.outcome == "ok":  # it failed before or after the pipeline, which notes its own failures
                     record.outcome, record.error = errors.telling(error).outcome, str(error)[:300]
                 status, body = _failed(error)

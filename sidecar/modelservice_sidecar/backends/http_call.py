@@ -19,6 +19,15 @@ SHORTEST_WAIT: Final = 0.1
 """Seconds between two requests of one call, whatever the server asks for."""
 
 
+TIME_LEFT: Final = b"x-envoy-expected-rq-timeout-ms"
+"""What Envoy tells a server of how long its caller waits: milliseconds. HTTP has no standard header for it."""
+
+
+def time_left_ms(deadline: float, now: float) -> int:
+    """At least one: nothing would read as "without end"."""
+    return max(1, int((deadline - now) * 1000))
+
+
 class HttpCalls:
     """The calls of one backend on its pool."""
 
@@ -42,6 +51,7 @@ class HttpCalls:
         ids = context.ids
         request.headers.append((b"x-request-id", ids.request_id.encode("ascii")))
         request.headers.append((b"traceparent", ids.traceparent.encode("ascii")))
+        request.headers.append((TIME_LEFT, b"%d" % time_left_ms(context.deadline, asyncio.get_running_loop().time())))
         if ids.state:
             request.headers.append((b"tracestate", ids.state.encode("ascii")))
         with self.running(context):

@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import NamedTuple
 
+from modelservice_api.adapter_config import Datatype
 from modelservice_sidecar.core.errors import BackendAnswerInvalidError
-from modelservice_sidecar.core.tensors import ITEM_SIZES, Datatype, Tensor
+from modelservice_sidecar.core.tensors import ITEM_SIZES, Tensor
 
 Tensors = Mapping[str, Tensor]
 

@@ -20,7 +20,7 @@ from modelservice_sidecar.core.catalogue import ToolSpec
 from modelservice_sidecar.core.errors import CallError, OverloadedError
 from modelservice_sidecar.log import LineWriter
 from modelservice_sidecar.mcp_http import Accepts, is_json, read_accept
-from modelservice_sidecar.pipeline import Limiter
+from modelservice_sidecar.pipeline.concurrency import Limiter
 
 
 def spec(name: str, **more: Any) -> ToolSpec:

@@ -1,0 +1,1 @@
+"""The stages that every tool call goes through; `chain` holds their order."""
