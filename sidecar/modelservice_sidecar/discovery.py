@@ -101,6 +101,12 @@ class Discovery:
             await backend.aclose()
         self.look_now()
 
+    async def aclose(self) -> None:
+        """Close what was found; nothing may look any more."""
+        backend, self._backend = self._backend, None
+        if backend is not None:
+            await backend.aclose()
+
     async def republish(self) -> None:
         """Publish what is known once more: the configuration of the tools changed."""
         if self._backend is not None and self._seen is not None:
