@@ -217,6 +217,7 @@ class Adapter:
             with suppress(asyncio.CancelledError):
                 await task
         self._tasks.clear()
+        await self.discovery.aclose()
         await self._pool.aclose()
         if self._verifier is not None:
             await self._verifier.aclose()
