@@ -205,7 +205,7 @@ class TokenBucket(_Type):
 
 
 class ToolRateLimit(_Type):
-    """A bucket for one tool."""
+    """Buckets for one tool, by its published name, besides those for all tools."""
 
     name: ToolName
     per_user: TokenBucket | None = None
@@ -213,7 +213,7 @@ class ToolRateLimit(_Type):
 
 
 class RateLimiting(_Type):
-    """Token buckets per user, per service and per tool."""
+    """Token buckets per user, per service and per tool, counted in each pod. A user is the verified subject of a token."""
 
     per_user: TokenBucket | None = None
     shared: TokenBucket | None = None
@@ -221,17 +221,18 @@ class RateLimiting(_Type):
 
 
 class Cache(_Type):
-    """Answers of tools that are marked read-only and idempotent."""
+    """Answers of tools that are marked read-only and idempotent. `PerUser`: nobody is answered with what another one asked."""
 
     ttl: Duration
     max_bytes: Annotated[int, Field(ge=1024, le=1024 * 1024 * 1024)] = 16777216
+    scope: Literal["PerUser", "Shared"] = "PerUser"
 
 
 class CircuitBreaker(_Type):
     """Stops calling a model server that fails."""
 
     consecutive_failures: Annotated[int, Field(ge=1, le=1000)] = 5
-    open_duration: Duration = "5s"
+    open_duration: Duration = "2s"
 
 
 class Retry(_Type):
@@ -296,11 +297,19 @@ class Resources(_Type):
     )
 
 
+class Stage(_Type):
+    """A stage of the adapter's pipeline from another package, by its entry point in `modelservice.pipeline_stages`."""
+
+    name: Name
+    config: dict[str, Any] = {}
+
+
 class Adapter(_Type):
     """The adapter's container. Empty `image` is the one the operator was installed with, pinned at adoption."""
 
     image: Annotated[str, Field(max_length=512, pattern=r"^[A-Za-z0-9._:/@-]*$")] = ""
     resources: Resources | None = None
+    stages: Annotated[tuple[Stage, ...], Field(max_length=16)] = ()
 
 
 class ModelServiceSpec(_Type):
@@ -334,6 +343,13 @@ class ModelServiceSpec(_Type):
                 " || self.mcp.port != self.backend.port"
             ),
             "mcp.port and backend.port must differ: the adapter and the model server share the pod's network",
+        ),
+        (
+            (
+                "!has(self.rateLimiting) || has(self.auth) || (!has(self.rateLimiting.perUser)"
+                " && (!has(self.rateLimiting.tools) || self.rateLimiting.tools.all(tool, !has(tool.perUser))))"
+            ),
+            "rateLimiting.perUser needs auth: without a token nobody knows who calls",
         ),
         (
             "self.workloadRef == oldSelf.workloadRef",

@@ -167,6 +167,15 @@ def build_config(
             max_concurrency=limits.max_concurrency,
         ),
         peers=adapter_config.PeersConfig(host=naming.service_host(namespace, name), port=ports.mcp),
+        rate_limiting=_rate_limiting(spec.rate_limiting) if spec.rate_limiting else None,
+        cache=_cache(spec.cache) if spec.cache else None,
+        circuit_breaker=_circuit_breaker(spec.circuit_breaker) if spec.circuit_breaker else None,
+        retry=_retry(spec.retry) if spec.retry else None,
+        batcher=_batcher(spec.batcher) if spec.batcher else None,
+        stages=tuple(
+            adapter_config.StageConfig(name=stage.name, config=stage.config)
+            for stage in (spec.adapter.stages if spec.adapter else ())
+        ),
     )
 
 
@@ -181,6 +190,47 @@ def _backend(backend: v1alpha1.Backend) -> adapter_config.BackendConfig:
         ),
         v2=adapter_config.V2Config(models=v2.models, grpc_port=v2.grpc_port or 0),
         open_ai=adapter_config.OpenAIConfig(models=open_ai.models),
+    )
+
+
+def _rate_limiting(given: v1alpha1.RateLimiting) -> adapter_config.RateLimitingConfig:
+    return adapter_config.RateLimitingConfig(
+        per_user=_bucket(given.per_user),
+        shared=_bucket(given.shared),
+        tools=tuple(
+            adapter_config.ToolRateLimitConfig(
+                name=tool.name, per_user=_bucket(tool.per_user), shared=_bucket(tool.shared)
+            )
+            for tool in given.tools
+        ),
+    )
+
+
+def _bucket(given: v1alpha1.TokenBucket | None) -> adapter_config.TokenBucketConfig | None:
+    if given is None:
+        return None
+    return adapter_config.TokenBucketConfig(
+        max_tokens=given.max_tokens, refill_period=v1alpha1.seconds(given.refill_period)
+    )
+
+
+def _cache(given: v1alpha1.Cache) -> adapter_config.CacheConfig:
+    return adapter_config.CacheConfig(ttl=v1alpha1.seconds(given.ttl), max_bytes=given.max_bytes, scope=given.scope)
+
+
+def _circuit_breaker(given: v1alpha1.CircuitBreaker) -> adapter_config.CircuitBreakerConfig:
+    return adapter_config.CircuitBreakerConfig(
+        consecutive_failures=given.consecutive_failures, open_duration=v1alpha1.seconds(given.open_duration)
+    )
+
+
+def _retry(given: v1alpha1.Retry) -> adapter_config.RetryConfig:
+    return adapter_config.RetryConfig(max_attempts=given.max_attempts, budget_percent=given.budget_percent)
+
+
+def _batcher(given: v1alpha1.Batcher) -> adapter_config.BatcherConfig:
+    return adapter_config.BatcherConfig(
+        max_batch_size=given.max_batch_size, max_latency=v1alpha1.seconds(given.max_latency)
     )
 
 

@@ -172,7 +172,7 @@ def test_every_block_of_the_design_is_accepted_and_named_in_the_refusal(harness:
     harness.reconcile("fraud")
     conditions = {found["type"]: found for found in harness.get("modelservices", "fraud")["status"]["conditions"]}
     assert conditions["Accepted"]["reason"] == "NotSupportedYet"
-    for field in ("backend.v2", "auth", "rateLimiting", "cache", "retry", "batcher", "warmUp", "gpu"):
+    for field in ("backend.v2", "auth", "warmUp", "gpu"):
         assert f"spec.{field}" in conditions["Accepted"]["message"]
     harness.delete_if_there("modelservices", "fraud")
 

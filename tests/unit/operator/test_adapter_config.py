@@ -1,6 +1,8 @@
 """The config document that the operator writes for adapters."""
 
-from modelservice_api import v1alpha1
+import pytest
+
+from modelservice_api import adapter_config, v1alpha1
 from modelservice_operator.core import adapter
 
 PORTS = adapter.Ports(mcp=8931, mcp_name="mcp", admin=8932, admin_name="mcp-admin")
@@ -49,3 +51,41 @@ def test_every_word_about_the_model_server_reaches_the_adapter() -> None:
         "type": "OpenAI",
         "openAI": {"models": ["small"]},
     }
+
+
+@pytest.mark.promise("limits")
+def test_every_block_of_the_pipeline_reaches_the_adapter_in_seconds_and_absent_ones_switch_nothing_on() -> None:
+    found = config_of(
+        rateLimiting={
+            "perUser": {"maxTokens": 60, "refillPeriod": "1m"},
+            "shared": {"maxTokens": 600, "refillPeriod": "60s"},
+            "tools": [{"name": "predict", "shared": {"maxTokens": 5, "refillPeriod": "500ms"}}],
+        },
+        cache={"ttl": "5m", "maxBytes": 2048, "scope": "Shared"},
+        circuitBreaker={"consecutiveFailures": 3, "openDuration": "4s"},
+        retry={"maxAttempts": 4, "budgetPercent": 20},
+        batcher={"maxBatchSize": 8, "maxLatency": "7ms"},
+        adapter={"stages": [{"name": "redact", "config": {"words": ["x"], "deep": {"n": None}}}]},
+    )
+    assert {key: found[key] for key in sorted(found) if key not in {"server", "peers"}} == {
+        "batcher": {"maxBatchSize": 8, "maxLatency": 0.007},
+        "cache": {"maxBytes": 2048, "scope": "Shared", "ttl": 300.0},
+        "circuitBreaker": {"consecutiveFailures": 3, "openDuration": 4.0},
+        "rateLimiting": {
+            "perUser": {"maxTokens": 60, "refillPeriod": 60.0},
+            "shared": {"maxTokens": 600, "refillPeriod": 60.0},
+            "tools": [{"name": "predict", "shared": {"maxTokens": 5, "refillPeriod": 0.5}}],
+        },
+        "retry": {"budgetPercent": 20, "maxAttempts": 4},
+        "stages": [{"name": "redact", "config": {"words": ["x"], "deep": {"n": None}}}],
+    }
+    defaults = config_of(cache={"ttl": "1s"}, circuitBreaker={}, retry={}, batcher={"maxBatchSize": 2})
+    blocks = ("cache", "circuitBreaker", "retry", "batcher")
+    assert [defaults[block] for block in blocks] == [{"ttl": 1.0}, {}, {}, {"maxBatchSize": 2}]
+
+
+@pytest.mark.promise("limits")
+def test_a_stage_s_own_configuration_arrives_as_it_was_written_also_where_it_says_null() -> None:
+    written = adapter_config.AdapterConfig(stages=(adapter_config.StageConfig(name="x", config={"a": None, "b": []}),))
+    read = adapter_config.AdapterConfig.model_validate_json(written.to_json())
+    assert read == written
