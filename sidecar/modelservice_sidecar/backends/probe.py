@@ -5,7 +5,7 @@ Owns the order of kinds. A later kind adds one row; nothing else changes here.
 
 from collections.abc import Callable
 from importlib import import_module
-from typing import Final
+from typing import Final, Literal
 
 from modelservice_api.adapter_config import AdapterConfig, BackendType
 from modelservice_sidecar.backends.base import Backend, Description
@@ -15,6 +15,16 @@ from modelservice_sidecar.core.errors import DescribeError
 from modelservice_sidecar.upstream import Pool
 
 Make = Callable[[Pool, AdapterConfig], Backend]
+
+
+def _worker_models(kind: Literal["tvm", "torch", "onnx"]) -> Make:
+    """Models that the adapter runs itself; their modules are loaded where there is such a model."""
+
+    def make(_pool: Pool, config: AdapterConfig) -> Backend:
+        backend: Backend = import_module(f"modelservice_sidecar.backends.{kind}").make(config)
+        return backend
+
+    return make
 
 
 def _v2(pool: Pool, config: AdapterConfig) -> Backend:
@@ -27,6 +37,9 @@ KINDS: Final[dict[BackendType, Make]] = {
     "V2": _v2,
     "OpenAI": lambda pool, config: OpenAIBackend(pool, config.backend.open_ai),
     "OpenAPI": lambda pool, config: OpenAPIBackend(pool, config.backend.open_api),
+    "TVM": _worker_models("tvm"),
+    "Torch": _worker_models("torch"),
+    "ONNX": _worker_models("onnx"),
 }
 
 PROBED: Final[tuple[BackendType, ...]] = ("V2", "OpenAI", "OpenAPI")

@@ -1,0 +1,100 @@
+"""Model files for tests of models that the adapter runs itself: made once per test run, by the environments that can make them.
+
+Owns the folders and which interpreter runs what. A test gets a config for a file and an adapter that serves it.
+"""
+
+import asyncio
+import contextlib
+import os
+import shutil
+import subprocess
+from collections.abc import AsyncIterator, Callable
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+import venvs
+from adapter_harness import FAST, Running, adapter
+from modelservice_api.adapter_config import AdapterConfig, ArtifactConfig, BackendConfig, LimitsConfig, ModelConfig
+from modelservice_sidecar.backends.artifact import ArtifactBackend
+from modelservice_sidecar.worker.supervised import Worker
+
+SUPPORT = Path(__file__).resolve().parent
+FOLDERS = SUPPORT.parents[1] / "build" / "test-artifacts"
+
+Kind = Literal["TVM", "Torch", "ONNX"]
+RUNTIMES: dict[Kind, str] = {"TVM": "tvm", "Torch": "torch", "ONNX": "onnx"}
+
+
+@cache
+def python_of(kind: Kind) -> str:
+    """The interpreter that holds the kind's runtime."""
+    return str(venvs.python_of(RUNTIMES[kind]))
+
+
+@cache
+def onnx_models() -> Path:
+    """The folder of ONNX files."""
+    folder = FOLDERS / f"onnx-{os.getpid()}"
+    subprocess.run([python_of("ONNX"), SUPPORT / "artifact_onnx.py", folder], check=True, timeout=120)
+    return folder
+
+
+def forget() -> None:
+    """Remove what this process made."""
+    for folder in FOLDERS.glob(f"*-{os.getpid()}"):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def artifact(kind: Kind, path: Path, **fields: Any) -> ArtifactConfig:
+    """The config of one file, run by the kind's own interpreter."""
+    fields.setdefault("python", python_of(kind))
+    return ArtifactConfig(artifact=str(path), **fields)
+
+
+def config_of(kind: Kind, *artifacts: ArtifactConfig, timeout: float = 20.0, **model: Any) -> AdapterConfig:
+    """An adapter's config that runs these files."""
+    return AdapterConfig(
+        backend=BackendConfig.model_validate({"type": kind, RUNTIMES[kind]: artifacts}),
+        model=ModelConfig(**model),
+        limits=LimitsConfig(timeout=timeout),
+    )
+
+
+@contextlib.asynccontextmanager
+async def serving(config: AdapterConfig, *, wait: bool = True, **options: Any) -> AsyncIterator[Running]:
+    """An adapter that runs these models; port 9 is never asked."""
+    async with adapter(9, config, wait=wait, pace=FAST, **options) as running:
+        yield running
+
+
+def workers(running: Running) -> dict[str, Worker]:
+    """The workers of a running adapter by tool."""
+    backend = running.adapter.snapshot().backend
+    assert isinstance(backend, ArtifactBackend)
+    return backend.workers()
+
+
+async def until(true: Callable[[], bool]) -> None:
+    """Look again and again, within a bound: for what a worker process does, there is no event to wait for."""
+    for _ in range(4000):
+        if true():
+            return
+        await asyncio.sleep(0.005)
+    raise TimeoutError
+
+
+async def until_told(running: Running, part: str) -> str:
+    """The first report whose message holds that text."""
+    await until(lambda: any(part in line["message"] for line in running.lines.of("backend")))
+    return next(str(line["message"]) for line in running.lines.of("backend") if part in line["message"])
+
+
+async def until_report(running: Running, state: str) -> str:
+    """The message of the first report in that state."""
+    return str((await running.lines.wait_for("backend", state=state))["message"])
+
+
+def text_of(result: dict[str, Any]) -> str:
+    """The text of a tool's result."""
+    return str(result["content"][0]["text"])
