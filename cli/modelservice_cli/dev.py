@@ -8,13 +8,11 @@ import argparse
 import json
 import sys
 import time
-from dataclasses import dataclass
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final, TextIO
-from urllib.parse import urlsplit
 
 from modelservice_api.adapter_config import AdapterConfig, BackendConfig, OpenAPIConfig
+from modelservice_cli.place import Target, UsageError, parse_url
 from modelservice_sidecar.__main__ import run as run_adapter
 from modelservice_sidecar.app import Adapter, Options, create_app
 from modelservice_sidecar.config_file import BadDocumentError, ConfigFile
@@ -28,7 +26,7 @@ HINTS: Final = {
     "Unreachable": "Start the model server, or name another one with --backend.",
     "NotRecognised": "If its OpenAPI document is elsewhere, say where with --openapi-path.",
     "Invalid": "Fix the document; it is read again by itself.",
-    "NoTools": "Add an operation, or loosen include, exclude and filter in the config document.",
+    "NoTools": "What is published is chosen by include, exclude, tags and filter in the config document (--config).",
 }
 """What to do about each state that is not `Ready`."""
 
@@ -36,32 +34,10 @@ _NAME_WIDTH: Final = 36
 _DESCRIPTION_WIDTH: Final = 60
 
 
-class UsageError(Exception):
-    """An argument cannot be obeyed; the text says what to write instead."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Target:
-    """The model server. `prefix` is the path that stands before its OpenAPI document."""
-
-    host: str
-    port: int
-    prefix: str
-
-    @property
-    def is_local(self) -> bool:
-        if self.host == "localhost":
-            return True
-        try:
-            return ip_address(self.host).is_loopback
-        except ValueError:
-            return False
-
-
 def run(options: argparse.Namespace) -> int:
     """Serve until Ctrl+C; the exit code."""
     try:
-        target = parse_backend(options.backend)
+        target = parse_url(options.backend, "--backend")
         file = None if options.config is None else ConfigFile(Path(options.config))
         config = load_config(file, target, options.openapi_path)
     except UsageError as error:
@@ -81,25 +57,6 @@ def run(options: argparse.Namespace) -> int:
         mcp_host="127.0.0.1", mcp_port=options.port, admin_host="127.0.0.1", admin_port=0, drain_seconds=0.0
     )
     return run_adapter(adapter, listen)
-
-
-def parse_backend(url: str) -> Target:
-    """The model server that a URL names.
-
-    Raises:
-        UsageError: it is not the URL of an HTTP server.
-    """
-    try:
-        parts = urlsplit(url if "//" in url else f"//{url}", scheme="http")
-        port = parts.port
-    except ValueError as error:
-        raise UsageError(f"--backend {url!r} is not a URL; write for example http://127.0.0.1:8000") from error
-    if parts.scheme != "http":
-        raise UsageError(f"--backend speaks http only, not {parts.scheme}; write for example http://127.0.0.1:8000")
-    if not parts.hostname or parts.query or parts.username:
-        raise UsageError(f"--backend {url!r} names no plain host; write for example http://127.0.0.1:8000")
-    host = "127.0.0.1" if parts.hostname == "localhost" else parts.hostname
-    return Target(host=host, port=port or 80, prefix=parts.path.rstrip("/"))
 
 
 def load_config(file: ConfigFile | None, target: Target, openapi_path: str | None) -> AdapterConfig:

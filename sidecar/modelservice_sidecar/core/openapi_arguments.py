@@ -18,9 +18,9 @@ FILE_SCHEMA: Final[Schema] = {
     "type": "object",
     "description": "A file, with its content in base64.",
     "properties": {
-        "filename": {"type": "string"},
-        "mimeType": {"type": "string"},
-        "data": {"type": "string", "contentEncoding": "base64"},
+        "filename": {"type": "string", "maxLength": 255, "description": "Its name, if that matters."},
+        "mimeType": {"type": "string", "maxLength": 129, "description": "Its media type, such as image/png."},
+        "data": {"type": "string", "contentEncoding": "base64", "description": "Its content."},
     },
     "required": ["data"],
     "additionalProperties": False,
@@ -221,7 +221,7 @@ def _add_parameter(
         if not flat and location not in arguments.required:
             arguments.required.append(location)
     if not flat:
-        arguments.properties[location] = _object(target)
+        arguments.properties[location] = {"description": f"The {location} parameters.", **_object(target)}
     style = raw.get("style")
     if not isinstance(style, str) or style not in _STYLES[location]:
         style = _DEFAULT_STYLE[location]

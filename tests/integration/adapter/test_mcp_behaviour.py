@@ -276,7 +276,7 @@ def test_a_long_list_comes_in_pages_and_the_official_client_collects_them_all() 
     run(test)
 
 
-@pytest.mark.promise("openapi-tools")
+@pytest.mark.promise("tools-curated")
 def test_more_tools_than_a_model_can_choose_from_are_published_only_once_somebody_chose_them() -> None:
     async def test() -> None:
         names = [f"tool{number:03}" for number in range(65)]

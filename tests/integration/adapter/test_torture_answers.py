@@ -185,7 +185,7 @@ def test_a_document_that_does_not_come_whole_is_a_sentence(answer: bytes, said: 
     run(test)
 
 
-@pytest.mark.promise("openapi-tools")
+@pytest.mark.promise("document-repaired")
 def test_a_faulty_document_publishes_what_is_sound_and_says_what_is_not() -> None:
     app = FastAPI()
     good: dict[str, Any] = {"get": {"operationId": "good"}}

@@ -14,7 +14,8 @@ from model_apps import model_server, torture_app
 from modelservice_api.adapter_config import AdapterConfig
 from modelservice_cli import dev
 from modelservice_cli.__main__ import main
-from modelservice_cli.dev import Console, Target, UsageError
+from modelservice_cli.dev import Console
+from modelservice_cli.place import Target, UsageError, parse_url
 from modelservice_sidecar.config_file import ConfigFile
 from modelservice_sidecar.core import catalogue
 from modelservice_sidecar.core.catalogue import ToolSpec
@@ -30,25 +31,25 @@ from modelservice_sidecar.core.catalogue import ToolSpec
     ],
 )
 def test_a_backend_is_a_host_a_port_and_where_its_paths_begin(url: str, expected: Target) -> None:
-    assert dev.parse_backend(url) == expected
+    assert parse_url(url, "--backend") == expected
 
 
 @pytest.mark.parametrize("url", ["https://x", "ftp://x", "http://", "http://x:99999", "http://u:p@x", "http://x?a=1"])
 def test_a_backend_that_cannot_be_spoken_to_is_answered_with_what_to_write(url: str) -> None:
     with pytest.raises(UsageError, match=r"write for example http://127\.0\.0\.1:8000"):
-        dev.parse_backend(url)
+        parse_url(url, "--backend")
 
 
 def test_only_loopback_is_local() -> None:
     local = {
-        url: dev.parse_backend(url).is_local
+        url: parse_url(url, "--backend").is_local
         for url in ("localhost", "http://127.9.9.9", "http://[::1]", "http://10.0.0.1", "x")
     }
     assert list(local.values()) == [True, True, True, False, False]
 
 
 def test_the_document_comes_from_the_file_or_from_the_backend_s_path(tmp_path: Path) -> None:
-    target = dev.parse_backend("http://127.0.0.1:1/api")
+    target = parse_url("http://127.0.0.1:1/api", "--backend")
     assert dev.load_config(None, target, None).backend.open_api.path == "/api/openapi.json"
     assert dev.load_config(None, target, "/spec").backend.open_api.path == "/spec"
     with pytest.raises(UsageError, match="slash"):

@@ -83,6 +83,7 @@ REPAIRED: list[tuple[Any, Any, str]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.promise("document-repaired")
 @pytest.mark.parametrize(("argument", "expected", "note"), REPAIRED, ids=[str(row[0])[:60] for row in REPAIRED])
 @pytest.mark.parametrize("version", ["3.1.0", "3.0.3"])
 def test_a_schema_that_breaks_json_schema_is_repaired_and_the_note_says_where(
@@ -133,6 +134,7 @@ LEFT_OUT: list[tuple[dict[str, Any], str]] = [
 ]
 
 
+@pytest.mark.promise("document-repaired")
 @pytest.mark.parametrize(("fault", "reason"), LEFT_OUT, ids=[row[1] for row in LEFT_OUT])
 def test_what_cannot_be_repaired_costs_its_own_operation_and_names_it(fault: dict[str, Any], reason: str) -> None:
     paths = {"/bad": {"post": {"operationId": "bad", **OK, **fault}}, "/good": {"get": {"operationId": "good", **OK}}}
@@ -305,6 +307,7 @@ def by_place(specs: tuple[ToolSpec, ...]) -> dict[str, ToolSpec]:
     return {f"{spec.binding.method} {spec.binding.path}": spec for spec in specs}
 
 
+@pytest.mark.promise("document-repaired")
 @pytest.mark.promise("hostile")
 @settings(max_examples=400, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(PLACES), st.just(DROP) | VALUES), min_size=1, max_size=3))
