@@ -85,6 +85,11 @@ class Reasons:
         name="OptedOut", sentence='The workload carries modelservice.dev/inject: "false", so it is never changed.'
     )
 
+    UNKNOWN_ISSUER = Reason(
+        name="UnknownIssuer",
+        sentence="spec.auth.issuers names an issuer of tokens that the platform admin has not set up in the chart's values.",
+    )
+
     # Conflict
     NO_CONFLICT = Reason(name="NoConflict", sentence="Nobody else holds what this ModelService needs.")
     WORKLOAD_TAKEN = Reason(

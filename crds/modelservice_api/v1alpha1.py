@@ -23,6 +23,7 @@ UrlPath = Annotated[str, Field(max_length=256, pattern=r"^/[A-Za-z0-9._~/-]*$")]
 Duration = Annotated[str, Field(max_length=16, pattern=r"^([1-9][0-9]{0,6})(ms|s|m|h)$")]
 """A whole number and one unit, for example `30s`."""
 Quantity = Annotated[str, Field(max_length=32, pattern=r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|Ki|Mi|Gi|Ti)?$")]
+IssuerName = Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
 ResourceName = Annotated[str, Field(max_length=253, min_length=1)]
 Percent = Annotated[int, Field(ge=0, le=100)]
 
@@ -192,9 +193,18 @@ class Limits(_Type):
 
 
 class Auth(_Type):
-    """Issuers by the names the platform admin gave them in the chart's values."""
+    """Only callers with a token of one of `issuers` get in. Without this block anybody does who reaches the port.
 
-    issuers: Annotated[tuple[ShortText, ...], Field(max_length=16)] = ()
+    `issuers` are names that the platform admin gave in the chart's values. `anonymousTools` are published names that anybody
+    may list and call all the same. `publicUrl` is the URL under which clients know this server, where it is not the Service's:
+    tokens are then meant for either.
+    """
+
+    issuers: Annotated[tuple[IssuerName, ...], Field(min_length=1, max_length=16)]
+    anonymous_tools: Annotated[tuple[ToolName, ...], Field(max_length=256)] = ()
+    public_url: (
+        Annotated[str, Field(max_length=512, pattern=r"^https?://[A-Za-z0-9.:\[\]-]+(/[A-Za-z0-9._~/-]*)?$")] | None
+    ) = None
 
 
 class TokenBucket(_Type):

@@ -70,6 +70,7 @@ def connect(settings: Settings) -> Sources:
         adapters=HttpAdapters(),
         clock=lambda: datetime.now(UTC),
         adapter_image=settings.adapter_image,
+        auth=settings.auth,
     )
 
 

@@ -5,6 +5,7 @@ server's. Answers come from pods that users run, so everything in them is checke
 """
 
 import json
+import urllib.parse
 from typing import Any, Protocol
 
 import pydantic
@@ -19,6 +20,7 @@ MCP_REVISION = "2026-07-28"
 _TIMEOUT = urllib3.Timeout(connect=1.0, read=3.0)
 _MAX_BYTES = 1024 * 1024
 _META_PREFIX = "io.modelcontextprotocol"
+_RESOURCE_METADATA = "/.well-known/oauth-protected-resource"
 
 
 class Adapters(Protocol):
@@ -69,9 +71,13 @@ class HttpAdapters:
         }
         try:
             status, body = self._fetch("POST", url, body=json.dumps(request).encode(), headers=headers)
+            if status != 401:
+                return _read_handshake(url, status, body, expected_name)
+            # The operator has no token and needs none: who the server is stands in the document for who has none yet.
+            about = urllib.parse.urljoin(url, _RESOURCE_METADATA)
+            return _read_resource(url, *self._fetch("GET", about), expected_name)
         except urllib3.exceptions.HTTPError as error:
             return Handshake(error=f"{url} does not answer ({type(error).__name__}).")
-        return _read_handshake(url, status, body, expected_name)
 
     def _fetch(
         self, method: str, url: str, *, body: bytes | None = None, headers: dict[str, str] | None = None
@@ -97,6 +103,18 @@ def _read_handshake(url: str, status: int, body: bytes, expected_name: str) -> H
         server_version=str(server.get("version", ""))[:256],
         protocol_versions=tuple(str(version)[:32] for version in versions[:16]),
     )
+
+
+def _read_resource(url: str, status: int, body: bytes, expected_name: str) -> Handshake:
+    """RFC 9728: the document of a server that asks for tokens."""
+    try:
+        document = json.loads(body) if status == 200 else None
+    except ValueError:
+        document = None
+    name = str(document.get("resource_name", ""))[:256] if isinstance(document, dict) else ""
+    if name != expected_name:
+        return Handshake(error=f"{url} asks for a token and does not say that it is this ModelService's server.")
+    return Handshake(server_name=name, wants_token=True)
 
 
 def _result_of(body: bytes) -> dict[str, Any] | None:

@@ -6,7 +6,7 @@ Owns what is looked up and in which order. Decides nothing and writes nothing; a
 
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -14,6 +14,7 @@ from modelservice_api import wellknown
 from modelservice_operator import kube_api, kube_errors
 from modelservice_operator.adapters import Adapters
 from modelservice_operator.core import naming, workload
+from modelservice_operator.core.issuers import NO_ISSUERS, AuthSettings, ClusterKeys
 from modelservice_operator.core.observed import AdapterObservation, Observed, Rival, most_telling
 from modelservice_operator.kube_api import KubeApi, Resource
 
@@ -29,6 +30,7 @@ class Sources:
     adapters: Adapters
     clock: Callable[[], datetime]
     adapter_image: str
+    auth: AuthSettings = NO_ISSUERS
 
 
 def goes_with_its_namespace(api: KubeApi, model_service: workload.KubeObject) -> bool:
@@ -68,7 +70,21 @@ def gather(sources: Sources, model_service: workload.KubeObject) -> Observed:
         adapters=_observe_adapters(sources, model_service, target),
         claims=_claim_modes(sources.api, namespace, target),
         adapter_image=sources.adapter_image,
+        auth=sources.auth,
+        cluster_keys=_cluster_keys(sources, model_service),
     )
+
+
+def _cluster_keys(sources: Sources, model_service: workload.KubeObject) -> ClusterKeys | None:
+    """Asked in every pass that needs them, so that rotated keys reach adapters with the next sweep at the latest."""
+    named = ((model_service.get("spec") or {}).get("auth") or {}).get("issuers") or []
+    if not any(sources.auth.issuers[name].is_this_cluster for name in named if name in sources.auth.issuers):
+        return None
+    try:
+        about = sources.api.get_document("/.well-known/openid-configuration")
+        return ClusterKeys(issuer=str(about["issuer"]), jwks=sources.api.get_document("/openid/v1/jwks"))
+    except kube_errors.ForbiddenError:
+        return None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,11 +191,11 @@ def _observe_adapters(
     asked = [sources.adapters.report(host, admin_port) for host in hosts[:_ASKED_ADAPTERS]]
     path = ((model_service.get("spec") or {}).get("mcp") or {}).get("path") or "/mcp"
     url = f"http://{naming.service_host(namespace, name)}:{mcp_port}{path}"
-    return AdapterObservation(
-        ready_endpoints=len(hosts),
-        report=most_telling(asked),
-        handshake=sources.adapters.handshake(url, name),
-    )
+    report = most_telling(asked)
+    handshake = sources.adapters.handshake(url, name)
+    if handshake.wants_token and report is not None:
+        handshake = replace(handshake, server_version=report.server.version, protocol_versions=report.protocol_versions)
+    return AdapterObservation(ready_endpoints=len(hosts), report=report, handshake=handshake)
 
 
 def _ready_hosts(api: KubeApi, namespace: str, name: str) -> list[str]:

@@ -55,6 +55,9 @@ class KubeApi(Protocol):
     def get(self, resource: Resource, namespace: str, name: str) -> Object | None:
         """The object, None when there is none."""
 
+    def get_document(self, path: str) -> Object:
+        """What the API server says about itself at a path that is no resource's."""
+
     def list(self, resource: Resource, namespace: str, label_selector: str = "") -> Sequence[Object]:
         """All objects of the namespace that match."""
 
@@ -109,6 +112,10 @@ class ClusterApi:
             return self._request("GET", resource.path(namespace, name))
         except kube_errors.NotFoundError:
             return None
+
+    def get_document(self, path: str) -> Object:
+        """What the API server says about itself at a path that is no resource's."""
+        return self._request("GET", path)
 
     def list(self, resource: Resource, namespace: str, label_selector: str = "") -> Sequence[Object]:
         """All objects of the namespace, or of `ALL_NAMESPACES`, that match."""

@@ -4,6 +4,10 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import pydantic
+
+from modelservice_operator.core.issuers import NO_ISSUERS, AuthSettings
+
 _DEFAULT_HEALTH_PORT = 8080
 _LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
@@ -22,6 +26,8 @@ class Settings:
     adapter_image: str
     health_port: int
     log_level: str
+    auth: AuthSettings = NO_ISSUERS
+    """Whose tokens adapters may be told to trust."""
     workers: int = 8
     """Passes at once; each holds a thread for as long as the API server takes to answer."""
     sweep_seconds: float = 300.0
@@ -53,6 +59,7 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
         adapter_image=image,
         health_port=_port(environment.get("MODELSERVICE_HEALTH_PORT", str(_DEFAULT_HEALTH_PORT))),
         log_level=_log_level(environment.get("MODELSERVICE_LOG_LEVEL", "INFO")),
+        auth=_auth(environment.get("MODELSERVICE_AUTH") or "{}"),
     )
 
 
@@ -60,6 +67,15 @@ def _port(text: str) -> int:
     if text.isdecimal() and 0 < int(text) < 65536:
         return int(text)
     raise SettingsError(f"MODELSERVICE_HEALTH_PORT is {text!r}; it must be a port number.")
+
+
+def _auth(text: str) -> AuthSettings:
+    try:
+        return AuthSettings.model_validate_json(text)
+    except pydantic.ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        path = ".".join(str(part) for part in first["loc"])
+        raise SettingsError(f"MODELSERVICE_AUTH, the chart's auth: {path or 'the value'}: {first['msg']}.") from error
 
 
 def _log_level(text: str) -> str:

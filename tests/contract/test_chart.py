@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 import operator_process
+from modelservice_operator import settings
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CHART = REPOSITORY / "helm" / "modelservice"
@@ -41,7 +42,14 @@ RIGHTS = {
     ("", "persistentvolumeclaims"): {"get"},
 }
 
+KEYS_OF_SERVICE_ACCOUNTS = {"/.well-known/openid-configuration", "/openid/v1/jwks"}
+"""Paths that may be read, and only where an issuer is this cluster; every pod may by Kubernetes' own default."""
+
 FLAVOUR_PLACES = {"default": ["operators"], "namespaces": ["ml", "vision"], "cluster-wide": ["the cluster"]}
+ISSUERS = {
+    "corp": {"issuer": "https://idp.example", "jwksUri": "https://idp.example/keys", "algorithms": ["RS256"]},
+    "cluster": {"type": "Kubernetes", "namespaces": ["agents"]},
+}
 FLAVOURS = {
     "default": [],
     "namespaces": ["--set", "watchNamespaces={ml,vision}"],
@@ -50,6 +58,7 @@ FLAVOURS = {
         *("--set", "networkPolicy.enabled=true,networkPolicy.apiServerCIDRs={10.96.0.1/32}"),
         *("--set", "imagePullSecrets[0].name=registry,priorityClassName=system-cluster-critical"),
         *("--set-string", "podAnnotations.team=ml,podLabels.team=ml,nodeSelector.disk=ssd"),
+        *("--set-json", f"auth.issuers={json.dumps(ISSUERS)}"),
         *("--set-string", f"image.digest=sha256:{'a' * 64},adapter.image.tag=9.9.9,logLevel=DEBUG"),
     ],
 }
@@ -101,6 +110,10 @@ def rights_of(role: dict[str, Any]) -> dict[tuple[str, str], set[str]]:
     """(group, resource) to verbs. Rules that could say more than that are not ours."""
     rights: dict[tuple[str, str], set[str]] = {}
     for rule in role["rules"]:
+        if "nonResourceURLs" in rule:
+            assert (set(rule["nonResourceURLs"]), rule["verbs"]) == (KEYS_OF_SERVICE_ACCOUNTS, ["get"])
+            rights["", "keys of service accounts"] = {"get"}
+            continue
         assert set(rule) == {"apiGroups", "resources", "verbs"}
         for group in rule["apiGroups"]:
             for resource in rule["resources"]:
@@ -133,6 +146,28 @@ def test_the_operator_is_granted_exactly_the_verbs_it_uses(helm: str, flavour: s
     assert [rights for rights in found if rights != EVERYWHERE] == [RIGHTS] * (len(FLAVOUR_PLACES[flavour]) * 2)
     everywhere = of_kind(objects, "ClusterRole") + of_kind(objects, "ClusterRole", hook=True)
     assert [rights_of(role) for role in everywhere].count(EVERYWHERE) == 2, "the operator's, and the uninstall hook's"
+
+
+@pytest.mark.promise("least-privilege")
+def test_the_keys_of_service_accounts_may_be_read_only_where_their_tokens_are_trusted(helm: str) -> None:
+    cluster, corp = {"type": "Kubernetes"}, ISSUERS["corp"]
+    elsewhere = {**cluster, "issuer": "https://other.example", "jwks": {"keys": []}}
+    for issuers, granted in (({"a": cluster}, True), ({"a": corp, "b": elsewhere}, False), ({}, False)):
+        objects = render(helm, "--set-json", f"auth.issuers={json.dumps(issuers)}")
+        roles = of_kind(objects, "ClusterRole") + of_kind(objects, "ClusterRole", hook=True)
+        found = [rights_of(role) for role in roles]
+        assert [("", "keys of service accounts") in rights for rights in found] == [granted] * 2, issuers
+        assert [rights_of(role) for role in of_kind(objects, "Role")] == [RIGHTS]
+
+
+@pytest.mark.promise("auth")
+def test_issuers_reach_the_operator_as_they_were_written(helm: str) -> None:
+    given = json.dumps(ISSUERS)
+    environment = operator_environment(render(helm, "--set-json", f"auth.issuers={given}"))
+    known = settings.from_environment(environment).auth
+    assert sorted(known.issuers) == ["cluster", "corp"]
+    assert known.issuers["corp"].algorithms == ("RS256",)
+    assert known.issuers["cluster"].namespaces == ("agents",)
 
 
 @pytest.mark.promise("least-privilege")
@@ -214,6 +249,14 @@ def test_a_digest_wins_over_a_tag(helm: str) -> None:
         ("watchNamespaces={ml,ml}", "watchNamespaces"),
         ("image.digest=latest", "digest"),
         ("resources.limit.memory=1Gi", "limit"),
+        ("auth.issuer.corp.issuer=https://idp.example", "issuer"),
+        ("auth.issuers.corp.issuer=https://idp.example", "jwks"),
+        ("auth.issuers.corp.jwksUri=https://idp.example/keys", "issuer"),
+        ("auth.issuers.Corp.type=Kubernetes", "Corp"),
+        ("auth.issuers.corp.type=Kubernetes,auth.issuers.corp.algorithms={HS256}", "algorithms"),
+        ("auth.issuers.corp.type=Kubernetes,auth.issuers.corp.leewaySeconds=61", "leewaySeconds"),
+        ("auth.issuers.corp.type=Kubernetes,auth.issuers.corp.ca=x", "ca"),
+        ("auth.logSubject=All", "logSubject"),
     ],
 )
 def test_a_wrong_value_is_refused_by_its_name(helm: str, value: str, named: str) -> None:

@@ -18,6 +18,7 @@ PROMISES: dict[str, dict[str, str]] = tomllib.loads((TESTS / "promises.toml").re
 REFUSALS = [
     Reasons.NOT_SUPPORTED_YET,
     Reasons.INVALID_SPEC,
+    Reasons.UNKNOWN_ISSUER,
     Reasons.WORKLOAD_NOT_FOUND,
     Reasons.UNSUPPORTED_KIND,
     Reasons.WORKLOAD_BEING_DELETED,

@@ -49,6 +49,13 @@ app.kubernetes.io/part-of: modelservice
 {{- end }}
 {{- end }}
 
+{{/* "true" where an issuer is this cluster itself; else nothing. */}}
+{{- define "modelservice.trustsServiceAccounts" -}}
+{{- range .Values.auth.issuers }}
+{{- if and (eq (default "OIDC" .type) "Kubernetes") (not .jwks) (not .jwksUri) }}true{{ end }}
+{{- end }}
+{{- end }}
+
 {{/* The namespaces served, as a JSON list. */}}
 {{- define "modelservice.namespaces" -}}
 {{- if and .Values.clusterWide .Values.watchNamespaces }}

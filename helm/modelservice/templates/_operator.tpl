@@ -16,6 +16,8 @@ env:
     value: "8080"
   - name: MODELSERVICE_LOG_LEVEL
     value: {{ .Values.logLevel | quote }}
+  - name: MODELSERVICE_AUTH
+    value: {{ .Values.auth | toJson | quote }}
 resources:
   {{- toYaml .Values.resources | nindent 2 }}
 securityContext:

@@ -12,6 +12,11 @@ deleted. tests/contract/test_chart.py holds the same table; a change here is a c
 - apiGroups: [""]
   resources: [namespaces]
   verbs: [get]
+{{- if include "modelservice.trustsServiceAccounts" . }}
+# The public keys of ServiceAccounts' tokens, which adapters verify them with: auth.issuers has one of type Kubernetes.
+- nonResourceURLs: [/.well-known/openid-configuration, /openid/v1/jwks]
+  verbs: [get]
+{{- end }}
 {{- end }}
 {{- define "modelservice.rules" -}}
 - apiGroups: [modelservice.dev]

@@ -13,8 +13,9 @@ from typing import Any
 
 from modelservice_api import adapter_config, v1alpha1, wellknown
 from modelservice_api.conditions import ConditionType, Reasons
-from modelservice_operator.core import naming, workload
+from modelservice_operator.core import issuers, naming, workload
 from modelservice_operator.core.backend import BackendTarget
+from modelservice_operator.core.issuers import NO_ISSUERS, AuthSettings, ClusterKeys
 from modelservice_operator.core.refusal import Refusal
 
 DEFAULT_RESOURCES: Mapping[str, Mapping[str, str]] = {
@@ -133,7 +134,13 @@ def render(
 
 
 def build_config(
-    *, namespace: str, name: str, spec: v1alpha1.ModelServiceSpec, ports: Ports
+    *,
+    namespace: str,
+    name: str,
+    spec: v1alpha1.ModelServiceSpec,
+    ports: Ports,
+    auth: AuthSettings = NO_ISSUERS,
+    cluster_keys: ClusterKeys | None = None,
 ) -> adapter_config.AdapterConfig:
     """The config document for the adapters of the ModelService `name`."""
     tools = spec.tools or v1alpha1.Tools()
@@ -165,6 +172,13 @@ def build_config(
             max_body_bytes=limits.max_body_bytes,
             timeout=v1alpha1.seconds(limits.timeout),
             max_concurrency=limits.max_concurrency,
+        ),
+        auth=issuers.build_auth(
+            spec.auth,
+            auth,
+            cluster_keys,
+            namespace=namespace,
+            service_url=f"http://{naming.service_host(namespace, name)}:{ports.mcp}{mcp.path}",
         ),
         peers=adapter_config.PeersConfig(host=naming.service_host(namespace, name), port=ports.mcp),
         rate_limiting=_rate_limiting(spec.rate_limiting) if spec.rate_limiting else None,

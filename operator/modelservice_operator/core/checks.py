@@ -11,7 +11,7 @@ from typing import Any
 from modelservice_api import wellknown
 from modelservice_api.conditions import ConditionType, Reasons
 from modelservice_api.v1alpha1 import ModelServiceSpec
-from modelservice_operator.core import naming, support, workload
+from modelservice_operator.core import issuers, naming, support, workload
 from modelservice_operator.core.observed import Observed
 from modelservice_operator.core.refusal import Refusal
 
@@ -52,6 +52,33 @@ def not_supported_yet(case: Case) -> Refusal | None:
         condition=ConditionType.ACCEPTED,
         reason=Reasons.NOT_SUPPORTED_YET,
         message=f"This version cannot do {listed}; remove {'it' if len(fields) == 1 else 'them'} or upgrade the operator.",
+    )
+
+
+def unknown_issuer(case: Case) -> Refusal | None:
+    """Who issues tokens is the platform admin's word: an author who could name an address could send requests to it."""
+    known = case.observed.auth.issuers
+    unknown = [name for name in (case.spec.auth.issuers if case.spec.auth else ()) if name not in known]
+    if not unknown:
+        return None
+    return Refusal(
+        condition=ConditionType.ACCEPTED,
+        reason=Reasons.UNKNOWN_ISSUER,
+        message=f"spec.auth.issuers names {', '.join(unknown)}; the platform admin's auth.issuers has "
+        f"{', '.join(sorted(known)) or 'none'}.",
+    )
+
+
+def cluster_keys_withheld(case: Case) -> Refusal | None:
+    """Tokens of ServiceAccounts are verified with the API server's own keys."""
+    wanted = issuers.of_this_cluster(case.observed.auth, case.spec.auth)
+    if not wanted or case.observed.cluster_keys is not None:
+        return None
+    return Refusal(
+        condition=ConditionType.ACCEPTED,
+        reason=Reasons.NOT_PERMITTED,
+        message=f"The operator may not get /openid/v1/jwks, which issuer {wanted[0]} needs; the chart grants it with "
+        "rbac.create.",
     )
 
 
@@ -188,6 +215,8 @@ def config_map_name_taken(case: Case) -> Refusal | None:
 
 ADOPTION: tuple[Check, ...] = (
     not_supported_yet,  # first: the author can mend it without looking at the cluster
+    unknown_issuer,
+    cluster_keys_withheld,
     unsupported_kind,
     workload_not_found,
     workload_being_deleted,

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from modelservice_api.adapter_config import AdapterReport
+from modelservice_operator.core.issuers import NO_ISSUERS, AuthSettings, ClusterKeys
 from modelservice_operator.core.workload import KubeObject
 
 
@@ -30,6 +31,8 @@ class Handshake:
     server_name: str = ""
     server_version: str = ""
     protocol_versions: tuple[str, ...] = ()
+    wants_token: bool = False
+    """It asked for a token, which the operator has not; that it is the right server was seen without one."""
     error: str = ""
 
 
@@ -69,6 +72,10 @@ class Observed:
     """Access modes of the PersistentVolumeClaims that the workload's pod template names."""
     adapter_image: str
     """The image for adoptions that name none."""
+    auth: AuthSettings = NO_ISSUERS
+    """Whose tokens may be trusted, as the platform admin said."""
+    cluster_keys: ClusterKeys | None = None
+    """Looked up only where a named issuer needs them; None where they may not be had."""
 
     @property
     def metadata(self) -> Mapping[str, Any]:

@@ -235,7 +235,14 @@ def build_service(observed: Observed, ports: adapter.Ports) -> Document:
 
 def build_config_map(observed: Observed, spec: v1alpha1.ModelServiceSpec, ports: adapter.Ports) -> Document:
     """The ConfigMap with the adapter's config document."""
-    config = adapter.build_config(namespace=observed.namespace, name=observed.name, spec=spec, ports=ports)
+    config = adapter.build_config(
+        namespace=observed.namespace,
+        name=observed.name,
+        spec=spec,
+        ports=ports,
+        auth=observed.auth,
+        cluster_keys=observed.cluster_keys,
+    )
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",

@@ -205,6 +205,13 @@ def _verified(observed: Observed) -> _Verdict:
                 reason=Reasons.WAITING_FOR_ADAPTER,
                 message=Reasons.WAITING_FOR_ADAPTER.sentence,
             )
+        case Handshake(error="", wants_token=True):
+            return _Verdict(
+                type=ConditionType.VERIFIED,
+                status="True",
+                reason=Reasons.VERIFIED,
+                message="Through the Service this ModelService's own server answers; it asks for a token, as spec.auth says.",
+            )
         case Handshake(error="") as handshake:
             return _Verdict(
                 type=ConditionType.VERIFIED,

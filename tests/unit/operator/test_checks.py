@@ -1,5 +1,6 @@
 """Who may adopt what: each refusal has its reason, its condition and a sentence that says what to do."""
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from kube_objects import deployment, model_service, observed, with_annotation, with_container, with_spec, with_value
 from modelservice_api.conditions import ConditionType
 from modelservice_operator.core import plan
+from modelservice_operator.core.issuers import AuthSettings
 from modelservice_operator.core.observed import Observed, Rival
 
 OTHER_UID = "99999999-0000"
@@ -26,13 +28,43 @@ def target(*modifiers: Any) -> Observed:
     return observed(workload=deployment("fraud", *modifiers))
 
 
+PLATFORM = AuthSettings.model_validate(
+    {
+        "issuers": {
+            "platform": {"issuer": "https://idp.test", "jwksUri": "https://idp.test/keys"},
+            "cluster": {"type": "Kubernetes"},
+        }
+    }
+)
+
 REFUSALS: list[tuple[str, Observed, str, ConditionType, str]] = [
     (
         "a block of a later version",
-        spec(auth={"issuers": ["a"]}),
+        spec(canary={"trafficPercent": 1}),
         "NotSupportedYet",
         ConditionType.ACCEPTED,
-        "spec.auth",
+        "spec.canary",
+    ),
+    (
+        "issuers of tokens that nobody set up",
+        spec(auth={"issuers": ["platform", "corp"]}),
+        "UnknownIssuer",
+        ConditionType.ACCEPTED,
+        "spec.auth.issuers names platform, corp; the platform admin's auth.issuers has none.",
+    ),
+    (
+        "one issuer that was set up and one that was not",
+        dataclasses.replace(spec(auth={"issuers": ["platform", "corp"]}), auth=PLATFORM),
+        "UnknownIssuer",
+        ConditionType.ACCEPTED,
+        "spec.auth.issuers names corp; the platform admin's auth.issuers has cluster, platform.",
+    ),
+    (
+        "ServiceAccounts of a cluster that does not let the operator see its keys",
+        dataclasses.replace(spec(auth={"issuers": ["cluster"]}), auth=PLATFORM),
+        "NotPermitted",
+        ConditionType.ACCEPTED,
+        "/openid/v1/jwks",
     ),
     (
         "two of them",
@@ -212,6 +244,7 @@ REFUSALS: list[tuple[str, Observed, str, ConditionType, str]] = [
 
 @pytest.mark.promise("refuse-not-supported-yet")
 @pytest.mark.promise("refuse-invalid-spec")
+@pytest.mark.promise("refuse-unknown-issuer")
 @pytest.mark.promise("refuse-unsupported-kind")
 @pytest.mark.promise("refuse-workload-being-deleted")
 @pytest.mark.promise("refuse-opted-out")

@@ -23,6 +23,7 @@ def test_namespaces_are_a_list() -> None:
         ({"MODELSERVICE_HEALTH_PORT": "http"}, "MODELSERVICE_HEALTH_PORT"),
         ({"MODELSERVICE_HEALTH_PORT": "65536"}, "MODELSERVICE_HEALTH_PORT"),
         ({"MODELSERVICE_LOG_LEVEL": "LOUD"}, "MODELSERVICE_LOG_LEVEL"),
+        ({"MODELSERVICE_AUTH": '{"issuers": {"corp": {"issuer": 1}}}'}, "the chart's auth: issuers.corp.issuer"),
     ],
 )
 def test_an_unusable_variable_is_named(change: dict[str, str], names: str) -> None:

@@ -144,7 +144,7 @@ def refused(service: dict[str, Any]) -> tuple[Observed, summary.Summary]:
 
 
 def test_a_refusal_is_told_once_on_both_objects() -> None:
-    service = model_service("fraud", with_spec(auth={"issuers": ["a"]}))
+    service = model_service("fraud", with_spec(canary={"trafficPercent": 1}))
     _, told = refused(service)
     assert conditions(told) == {
         "Accepted": ("False", "NotSupportedYet"),
@@ -165,7 +165,7 @@ def test_a_refusal_leaves_what_stands_and_says_so() -> None:
     rendered = plan.decide(first).rendered
     assert rendered is not None
     live = adopted(deployment(), rendered, uid=UID)
-    service = modified(dict(first.model_service), with_value("spec.auth", {"issuers": ["a"]}))
+    service = modified(dict(first.model_service), with_value("spec.canary", {"trafficPercent": 1}))
     seen = dataclasses.replace(first, workload=live, model_service=service)
     told = summary.summarise(seen, plan.decide(seen), summary.Result(workload=live))
     assert conditions(told)["Accepted"] == ("False", "NotSupportedYet")
