@@ -13,8 +13,8 @@ BucketName = Literal["per_user", "shared", "tool_per_user", "tool_shared"]
 MAX_SUBJECTS: Final = 20_000
 """Buckets of users that are remembered; beyond it those go that were not used for longest. About 4 MB."""
 
-_TIE: Final = 1e-9
-"""Of a bucket's period: what sums of rounded intervals may be off."""
+_TIE: Final = 0.01
+"""Of a token's interval: what sums of rounded intervals may be off, and how much early a token may be there."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,7 +65,6 @@ class Draw(NamedTuple):
     per_user: bool
     scope: str
     interval: float
-    period: float
     most: float
 
 
@@ -92,10 +91,16 @@ class Buckets:
         """How many buckets of users are remembered."""
         return len(self._users)
 
-    def configure(self, rules: Rules) -> None:
+    def configure(self, rules: Rules, now: float) -> None:
         """Other rules from now on. What was taken stays taken, at most for the new bucket's whole period."""
+        if rules == self._rules:
+            return
         self._rules = rules
         self._draws = {}
+        for (scope, user), full_at in self._users.items():
+            self._users[scope, user] = min(full_at, now + self._period(scope, per_user=True))
+        for scope, full_at in self._shared.items():
+            self._shared[scope] = min(full_at, now + self._period(scope, per_user=False))
 
     def draws(self, tool: str) -> tuple[Draw, ...]:
         """The buckets of a published tool."""
@@ -109,14 +114,14 @@ class Buckets:
         draws = self.draws(tool)
         refused = self._missing(draws, user, now)
         if refused is not None:
+            self._remember(draws, user)
             return refused
         for draw in draws:
             if draw.per_user:
                 key = (draw.scope, user)
-                full_at = self._users.pop(key, 0.0)
-                self._users[key] = _taken(full_at, draw, now)
+                self._users[key] = max(self._users.pop(key, 0.0), now) + draw.interval
             else:
-                self._shared[draw.scope] = _taken(self._shared.get(draw.scope, 0.0), draw, now)
+                self._shared[draw.scope] = max(self._shared.get(draw.scope, 0.0), now) + draw.interval
         if len(self._users) > self._max:
             self._forget(now)
         return None
@@ -127,11 +132,24 @@ class Buckets:
         longest = 0.0
         for draw in draws:
             full_at = self._users.get((draw.scope, user), 0.0) if draw.per_user else self._shared.get(draw.scope, 0.0)
-            over = min(full_at - now, draw.period) - draw.most
+            over = full_at - now - draw.most
             if over > longest:
                 longest = over
                 refused = Refused(draw.name, over)
         return refused
+
+    def _remember(self, draws: Sequence[Draw], user: str) -> None:
+        """Who is refused and keeps asking must not be forgotten, and so refilled, for it."""
+        for draw in draws:
+            full_at = self._users.pop((draw.scope, user), None) if draw.per_user else None
+            if full_at is not None:
+                self._users[draw.scope, user] = full_at
+
+    def _period(self, scope: str, *, per_user: bool) -> float:
+        """How long the bucket takes to be full again; nothing where there is none any more."""
+        rules = self._rules if not scope else self._rules.tools.get(scope, ToolBuckets())
+        bucket = rules.per_user if per_user else rules.shared
+        return 0.0 if bucket is None else bucket.period
 
     def _forget(self, now: float) -> None:
         """Those that are full again cost nothing to forget; if they are not enough, the least recently used go too."""
@@ -140,10 +158,5 @@ class Buckets:
 
 
 def _draw(name: BucketName, scope: str, bucket: Bucket) -> Draw:
-    most = bucket.period - bucket.interval + bucket.period * _TIE
-    per_user = name in {"per_user", "tool_per_user"}
-    return Draw(name, per_user, scope, bucket.interval, bucket.period, most)
-
-
-def _taken(full_at: float, draw: Draw, now: float) -> float:
-    return max(min(full_at, now + draw.period), now) + draw.interval
+    most = bucket.period - bucket.interval * (1 - _TIE)
+    return Draw(name, name in {"per_user", "tool_per_user"}, scope, bucket.interval, most)

@@ -19,7 +19,7 @@ LONGEST_BACKOFF: Final = 1.0
 """Seconds. Each wait is drawn evenly between nothing and a bound that doubles: calls that failed together must not come back
 together."""
 
-RESERVE: Final = 10.0
+RESERVE: Final = 10
 """Retries that may be saved up, and that are there at the start: a quiet service would otherwise have none."""
 
 
@@ -30,24 +30,24 @@ class Budget:
     """
 
     def __init__(self, percent: int) -> None:
-        self._share = percent / 100
-        self.balance = RESERVE if percent else 0.0
+        self._percent = percent
+        self._hundredths = RESERVE * 100 if percent else 0
 
     def configure(self, percent: int) -> None:
         """Another share from the next call on; what is saved up stays, unless there are to be no retries."""
-        self._share = percent / 100
+        self._percent = percent
         if not percent:
-            self.balance = 0.0
+            self._hundredths = 0
 
     def pay_in(self) -> None:
         """A call was made."""
-        self.balance = min(RESERVE, self.balance + self._share)
+        self._hundredths = min(RESERVE * 100, self._hundredths + self._percent)
 
     def take(self) -> bool:
         """Whether a retry may be made; it is paid for then."""
-        if self.balance < 1.0:
+        if self._hundredths < 100:
             return False
-        self.balance -= 1.0
+        self._hundredths -= 100
         return True
 
 

@@ -146,7 +146,7 @@ class Pipeline:
             )
         else:
             buckets = self._buckets
-            buckets.configure(rules)
+            buckets.configure(rules, self._monotonic())
         refused = self._telemetry.counter(
             "modelservice_rate_limited", "Calls refused for want of a token.", ("tool", "bucket")
         )
