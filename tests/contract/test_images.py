@@ -3,6 +3,7 @@
 What the built images do is asked by tests/e2e/test_images.py.
 """
 
+import json
 import re
 from pathlib import Path
 
@@ -69,7 +70,8 @@ def test_the_last_user_is_a_number_that_is_not_root(dockerfile: Path) -> None:
 @pytest.mark.parametrize("dockerfile", DOCKERFILES, ids=name_of)
 def test_the_command_is_started_without_a_shell_so_that_it_gets_the_signals(dockerfile: Path) -> None:
     [entrypoint] = [arguments for name, arguments in instructions(dockerfile) if name == "ENTRYPOINT"]
-    assert entrypoint.startswith('["python", "-m", ')
+    program, *_ = json.loads(entrypoint)
+    assert Path(program).name in {"python", "tritonserver"}
 
 
 def test_the_context_holds_wheels_and_examples_and_nothing_else() -> None:
