@@ -103,6 +103,7 @@ async def refuse(
 ) -> None:
     """Refuse a request below its protocol with an HTTP status and an error body that its clients read."""
     body = {"error": message} if inbound.plain_errors else rpc_error(code, message)
+    inbound.content_type = b"application/json"
     await answer(inbound, send, status, orjson.dumps(body), extra=extra)
 
 

@@ -4,7 +4,8 @@ Owns one hop and no more: a call that was handed over is never handed on. A pod 
 every container at once, so its model server may refuse connections while clients still reach its adapter; nothing was
 sent then, and another pod can answer. What may have been executed is never sent twice.
 
-Peers are reached through the ModelService's own Service, over `/rpc`, where errors say whether a call was executed.
+Peers are reached through the ModelService's own Service, over `/rpc`, where errors say whether a call was executed. Calls with
+tensors in bytes go as MessagePack, and so do their answers come.
 """
 
 import asyncio
@@ -23,7 +24,8 @@ from modelservice_sidecar.core.errors import (
     CallError,
     CircuitOpenError,
 )
-from modelservice_sidecar.upstream import Pool
+from modelservice_sidecar.core.tensors import Tensor
+from modelservice_sidecar.upstream import Pool, Reply
 
 HEADER: Final = "x-modelservice-handover"
 """On a call that another adapter handed over."""
@@ -36,6 +38,8 @@ have, the Service may lead back to this very pod."""
 ATTEMPTS_WHILE_STAYING: Final = 5
 """A pod that stays although its model server is gone: chance alone decides whether the Service leads elsewhere, and where
 there is no other pod the caller must not wait long for the same error."""
+
+_MSGPACK: Final = b"application/msgpack"
 
 _BY_CODE: Final[dict[int, type[CallError]]] = {told.code: kind for kind, told in errors.TABLE.items()}
 
@@ -83,7 +87,7 @@ class Peers:
     async def _ask(self, request: HttpRequest) -> Answer:
         reply = await self._pool.request(request)
         try:
-            message = orjson.loads(reply.body)
+            message = _load(reply)
             error, result = message.get("error"), message.get("result")
             if error is not None:
                 failed = _BY_CODE.get(error["code"], BackendAnswerInvalidError)(str(error["message"]))
@@ -94,18 +98,40 @@ class Peers:
                 content=result["content"],
                 structured=result.get("structuredContent"),
                 has_structured="structuredContent" in result,
+                tensors=result.get("tensors"),
             )
         except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError) as broken:
             raise BackendAnswerInvalidError("Another pod's adapter gave an answer that cannot be read.") from broken
 
 
+def _load(reply: Reply) -> Any:
+    """The answer in the form in which it came: refusals of the layers before `/rpc` are always JSON."""
+    if reply.headers.get("content-type") != _MSGPACK.decode():
+        return orjson.loads(reply.body)
+    from modelservice_sidecar import msgpack_body
+
+    try:
+        return msgpack_body.load_answer(reply.body)
+    except msgpack_body.BadMessageError as error:
+        raise TypeError(str(error)) from error
+
+
+def _pack(message: dict[str, Any]) -> bytes:
+    from modelservice_sidecar import msgpack_body
+
+    return msgpack_body.dump(message)
+
+
 def _request(name: str, arguments: dict[str, Any], context: CallContext, credentials: str | None) -> HttpRequest:
-    params = {"name": name, "arguments": arguments}
+    written = {key: value.fields() if isinstance(value, Tensor) else value for key, value in arguments.items()}
+    params = {"name": name, "arguments": written}
+    message = {"jsonrpc": "2.0", "id": 1, "method": "call_tool", "params": params}
+    binary = context.wants_tensors
     return HttpRequest(
         method="POST",
         target="/rpc",
         headers=[
-            (b"content-type", b"application/json"),
+            (b"content-type", _MSGPACK if binary else b"application/json"),
             # A kept connection would lead to the same pod again, which may be the one that cannot answer.
             (b"connection", b"close"),
             (b"x-request-id", context.ids.request_id.encode("ascii")),
@@ -113,5 +139,5 @@ def _request(name: str, arguments: dict[str, Any], context: CallContext, credent
             (HEADER.encode("ascii"), b"1"),
             *([(b"authorization", credentials.encode("latin-1"))] if credentials is not None else []),
         ],
-        body=orjson.dumps({"jsonrpc": "2.0", "id": 1, "method": "call_tool", "params": params}),
+        body=_pack(message) if binary else orjson.dumps(message),
     )

@@ -1,8 +1,9 @@
 """The Open Inference Protocol below `/v2`: every tool whose arguments are tensors is a model of the tool's name.
 
 Owns the HTTP side and the wording of results and errors there, so that a client written for Triton or another such server
-works unchanged. The same middleware and the same pipeline serve `/mcp`. There are no versions, no repository, no shared memory
-and no model configuration here: only what a caller of a model needs.
+works unchanged: tensors have the model's own names here, and may be given by the tool's. The same middleware and the same
+pipeline serve `/mcp`. There are no versions, no repository, no shared memory and no model configuration: only what a caller of
+a model needs.
 """
 
 import asyncio
@@ -21,6 +22,7 @@ from modelservice_sidecar.core import errors
 from modelservice_sidecar.core.errors import (
     AccessError,
     BackendAnswerInvalidError,
+    BackendUnreachableError,
     CallError,
     InvalidArgumentsError,
     UnknownToolError,
@@ -138,7 +140,7 @@ class V2Endpoint:
         arguments: dict[str, Any] = dict(request.inputs)
         if signature is not None:
             record.tool = name
-            arguments |= _controls(signature, request)
+            arguments = _arguments(signature, request)
             _check_outputs(signature, request)
         answer = await self._calls.run(
             name,
@@ -148,7 +150,9 @@ class V2Endpoint:
             credentials=inbound.credentials,
             wants_tensors=True,
         )
-        return await _written(name, request, answer, inbound, nulls=signature is not None and signature.nulls)
+        if signature is None:  # it was found in this very moment
+            raise BackendUnreachableError("The model server has only just been found; try again.")
+        return await _written(name, signature, request, answer, inbound)
 
 
 async def _read(inbound: Inbound) -> "InferRequest":
@@ -169,44 +173,60 @@ async def _read(inbound: Inbound) -> "InferRequest":
         raise InvalidArgumentsError(f"Invalid request: {error}") from error
 
 
-def _controls(signature: Signature, request: "InferRequest") -> dict[str, Any]:
-    """The arguments that are no tensors; on the wire they are parameters of the same names."""
-    names = {control.name for control in signature.controls}
-    for name in request.parameters:
-        if name not in names:
+def _arguments(signature: Signature, request: "InferRequest") -> dict[str, Any]:
+    """The arguments by the tool's names; tensors may have the model's own. What are no tensors are parameters on the wire."""
+    keys = {spec.key: spec.key for spec in signature.inputs} | {spec.name: spec.key for spec in signature.inputs}
+    found: dict[str, Any] = {}
+    for name, tensor in request.inputs.items():
+        key = keys.get(name, name)
+        if key in found:
+            raise InvalidArgumentsError(f"Invalid request: inputs: {key} is there twice, by both of its names")
+        found[key] = tensor
+    controls = sorted(control.name for control in signature.controls)
+    for name, value in request.parameters.items():
+        if name not in controls:
             raise InvalidArgumentsError(
-                f"Invalid request: parameters.{name[:64]}: is not taken here; {_known('parameters', sorted(names))}"
+                f"Invalid request: parameters.{name[:64]}: is not taken here; {_known('parameters', controls)}"
             )
-    return dict(request.parameters)
+        found[name] = value
+    return found
+
+
+def _outputs(signature: Signature) -> dict[str, str]:
+    """The tool's name of every output, by each name that it may be asked for."""
+    return {spec.key: spec.key for spec in signature.outputs} | {spec.name: spec.key for spec in signature.outputs}
 
 
 def _check_outputs(signature: Signature, request: "InferRequest") -> None:
-    keys = [spec.key for spec in signature.outputs]
+    keys = _outputs(signature)
     for at, wanted in enumerate(request.outputs):
         if wanted.name not in keys:
+            known = _known("outputs", [spec.name for spec in signature.outputs])
             raise InvalidArgumentsError(
-                f"Invalid request: outputs[{at}].name: {wanted.name[:64]!r} is no output; {_known('outputs', keys)}"
+                f"Invalid request: outputs[{at}].name: {wanted.name[:64]!r} is no output; {known}"
             )
         if wanted.parameters:
             other = next(iter(wanted.parameters))
             raise InvalidArgumentsError(f"Invalid request: outputs[{at}].parameters.{other[:64]}: is not taken here")
 
 
-async def _written(name: str, request: "InferRequest", answer: Answer, inbound: Inbound, *, nulls: bool) -> bytes:
+async def _written(name: str, signature: Signature, request: "InferRequest", answer: Answer, inbound: Inbound) -> bytes:
     from modelservice_sidecar.core import codec, v2_wire
 
     if answer.tensors is None:
         raise BackendAnswerInvalidError(
             f"{name} answers with something else than one set of tensors; call it over MCP."
         )
-    wanted = {output.name: output.binary for output in request.outputs} or dict.fromkeys(answer.tensors)
-    binary = {key: request.binary_outputs if form is None else form for key, form in wanted.items()}
-    outputs = {key: answer.tensors[key] for key in wanted if key in answer.tensors}
-    as_json = {key: tensor for key, tensor in outputs.items() if not binary[key]}
-    for key, tensor in as_json.items():
-        if not nulls and not codec.is_finite(tensor):
+    forms = {output.name: output.binary for output in request.outputs}
+    forms = forms or dict.fromkeys(spec.name for spec in signature.outputs)
+    binary = {wanted: request.binary_outputs if form is None else form for wanted, form in forms.items()}
+    keys = _outputs(signature)
+    outputs = {wanted: answer.tensors[keys[wanted]] for wanted in forms}
+    as_json = {wanted: tensor for wanted, tensor in outputs.items() if not binary[wanted]}
+    for wanted, tensor in as_json.items():
+        if not signature.nulls and not codec.is_finite(tensor):
             raise BackendAnswerInvalidError(
-                f"The output {key} holds NaN or an infinity, which JSON cannot tell; ask for it as binary data."
+                f"The output {wanted} holds NaN or an infinity, which JSON cannot tell; ask for it as binary data."
             )
     response = v2_wire.InferResponse(outputs=outputs, model_name=name, id=request.id)
     if sum(tensor.elements for tensor in as_json.values()) > _MANY_ELEMENTS:
@@ -234,7 +254,7 @@ def _unknown(name: str) -> UnknownToolError:
 
 
 def _described(spec: TensorSpec) -> dict[str, Any]:
-    return {"name": spec.key, "datatype": spec.datatype, "shape": spec.shape}
+    return {"name": spec.name, "datatype": spec.datatype, "shape": spec.shape}
 
 
 def _known(kind: str, names: list[str]) -> str:

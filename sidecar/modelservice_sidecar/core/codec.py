@@ -208,13 +208,8 @@ def to_flat_json(tensor: Tensor) -> bytes:
     return _dumped(values) if values.size else b"[]"
 
 
-def to_fields(tensor: Tensor) -> dict[str, Any]:
-    """The tensor for MessagePack: `{dtype, shape, bin}` with the bytes as they are."""
-    return {"dtype": tensor.datatype, "shape": list(tensor.shape), "bin": tensor.data}
-
-
 def from_fields(fields: Mapping[str, Any], *, limit: int) -> Tensor:
-    """The reverse of `to_fields`, for a map that came in.
+    """A tensor from MessagePack's `{dtype, shape, bin}` (`Tensor.fields`), for a map that came in.
 
     Raises:
         CodecError: it is no such map, or as `from_bytes`.

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import Final
+from typing import Any, Final
 
 from modelservice_api.adapter_config import Datatype
 from modelservice_sidecar.core.schema import Schema
@@ -58,6 +58,10 @@ class Tensor:
     @property
     def elements(self) -> int:
         return prod(self.shape)
+
+    def fields(self) -> dict[str, Any]:
+        """The tensor for MessagePack: `{dtype, shape, bin}`, its bytes as they are."""
+        return {"dtype": self.datatype, "shape": list(self.shape), "bin": self.data}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
