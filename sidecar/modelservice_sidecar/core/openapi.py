@@ -79,7 +79,7 @@ class _Found:
 
     @property
     def shown(self) -> str:
-        return f"{self.method.upper()} {text.clean(self.prefix + self.path, 120)}"
+        return f"{self.method.upper()} {text.line(self.prefix + self.path, 120)}"
 
 
 def read(document: object, config: OpenAPIConfig, *, is_pattern: Callable[[str], bool] = lambda _: True) -> Reading:
@@ -98,7 +98,7 @@ def read(document: object, config: OpenAPIConfig, *, is_pattern: Callable[[str],
     found = _wanted(every, config)
     if len(found) > MAX_OPERATIONS:
         message = f"The OpenAPI document describes {len(found)} operations and at most {MAX_OPERATIONS} are read."
-        raise DescribeError("NoTools", f"{message} Choose some by include, exclude or tags of backend.openAPI.")
+        raise DescribeError("Invalid", f"{message} Choose some by include, exclude or tags of backend.openAPI.")
     short_names = Counter(entry.short_name for entry in found)
     tools: dict[str, ToolSpec] = {}
     for entry in found:
@@ -128,7 +128,7 @@ def _check_document(document: object, config: OpenAPIConfig, is_pattern: Callabl
     version = str(version)
     if not version.startswith("2." if is_swagger else "3."):
         known = "OpenAPI 3 and Swagger 2.0 are"
-        raise DescribeError("Invalid", f"OpenAPI {text.clean(version, 20)} is not understood; {known}.")
+        raise DescribeError("Invalid", f"OpenAPI {text.line(version, 20)} is not understood; {known}.")
     if not isinstance(document.get("paths", {}), dict):
         raise DescribeError("Invalid", "`paths` of the OpenAPI document is not an object.")
     return _Source(
@@ -147,7 +147,7 @@ def _operations(source: _Source, notes: list[str]) -> Iterator[_Found]:
         try:
             item = _path_item(source, path, raw_item)
         except SchemaError as error:
-            notes.append(f"{text.clean(path, 120)} is not published: {error}.")
+            notes.append(f"{text.line(path, 120)} is not published: {error}.")
             continue
         templates = {
             name: bool(plus or stars) or modifier in _SEVERAL for plus, name, stars, modifier in _TEMPLATE.findall(path)
@@ -158,7 +158,7 @@ def _operations(source: _Source, notes: list[str]) -> Iterator[_Found]:
             if operation is None:
                 continue
             if not isinstance(operation, dict):
-                notes.append(f"{method.upper()} {text.clean(path, 120)} is not published: it is not an object.")
+                notes.append(f"{method.upper()} {text.line(path, 120)} is not published: it is not an object.")
                 continue
             operation_id = operation.get("operationId")
             if not isinstance(operation_id, str) or not operation_id:

@@ -94,7 +94,7 @@ def read(
     unknown = [name for name in arguments.required if name not in arguments.properties]
     if unknown:
         arguments.required = [name for name in arguments.required if name in arguments.properties]
-        notes.append(f"it requires {text.clean(unknown[0], 64)!r}, which it does not describe")
+        notes.append(f"it requires {text.line(unknown[0], 64)!r}, which it does not describe")
     return Read(schema=_root(arguments, converter.definitions()), parameters=parameters, body=body, notes=tuple(notes))
 
 
@@ -124,10 +124,10 @@ def _parameters(
             raise SchemaError("a parameter has no name")
         name, location = parameter["name"], parameter.get("in")
         if not isinstance(location, str) or location not in _DEFAULT_STYLE:
-            raise SchemaError(f"the parameter {text.clean(name, 64)!r} is in an unknown place")
+            raise SchemaError(f"the parameter {text.line(name, 64)!r} is in an unknown place")
         if location == "header":
             if not _HEADER_NAME.fullmatch(name):
-                raise SchemaError(f"{text.clean(name, 64)!r} cannot be a header's name")
+                raise SchemaError(f"{text.line(name, 64)!r} cannot be a header's name")
             if name.lower() in _RESERVED_HEADERS or name.lower().startswith("mcp-"):
                 if parameter.get("required") is True:
                     notes.append(f"it wants the header {name!r}, which callers cannot set; it may refuse every call")
@@ -149,7 +149,7 @@ def _choose_body(document: Mapping[str, Any], raw: Any) -> tuple[Any, Body | Non
     ranked = sorted(content, key=lambda media: (_RANK.index(media_kind(media)), "json" not in media))
     media = ranked[0]
     if not _MEDIA_TYPE.fullmatch(media):
-        raise SchemaError(f"{text.clean(media, 64)!r} is no media type")
+        raise SchemaError(f"{text.line(media, 64)!r} is no media type")
     kind = media_kind(media)
     described = content[media] if isinstance(content[media], dict) else {}
     schema = described.get("schema")

@@ -22,6 +22,7 @@ MAX_DEPTH: Final = 64
 MAX_NODES: Final = 20_000
 """Schema positions per tool; beyond it the operation is reported as too large."""
 MAX_REF_CHAIN: Final = 32
+MAX_PARTS: Final = 64
 MAX_REPAIRS: Final = 20
 MAX_EXAMPLE: Final = 1_000
 """Characters of an example or default as JSON; larger ones are a picture or a tensor, which no model reads."""
@@ -32,6 +33,11 @@ _ONE: Final = frozenset(
 )
 _MANY: Final = frozenset({"allOf", "anyOf", "oneOf", "prefixItems"})
 _NAMED: Final = frozenset({"properties", "patternProperties", "dependentSchemas"})
+_OF_PARTS: Final = frozenset(
+    {"type", "properties", "required", "additionalProperties", "allOf", "title", "description", "discriminator", "xml"}
+    | {"example", "examples", "externalDocs", "deprecated", "default", "nullable", "readOnly", "writeOnly"}
+)
+"""What the parts of an `allOf` may say and still be one object together."""
 _COMPOSING: Final = frozenset({"$ref", "allOf", "anyOf", "oneOf", "if", "patternProperties", "dependentSchemas"})
 _STRICTNESS: Final = frozenset(
     {"required", "format", "pattern", "minLength", "maxLength", "minimum", "maximum", "exclusiveMinimum", "multipleOf"}
@@ -255,6 +261,7 @@ class Converter:
                 raise SchemaError("a schema is neither an object nor a boolean")
             self._repaired(where, "is not a schema, so anything is accepted there")
             return {}
+        schema = self._opened(schema, where)
         outer = self._scopes
         self._scopes = (*outer, *(schema[key] for key in ("$defs", "definitions") if isinstance(schema.get(key), dict)))
         out: Schema = {}
@@ -262,6 +269,23 @@ class Converter:
             self._keyword(out, keyword, value, schema, depth, where)
         self._scopes = outer
         return self._settled(out, schema, where)
+
+    def _opened(self, schema: Schema, where: str) -> Schema:
+        """An `allOf` whose parts forbid each other's properties, which nothing can meet, as the one object that is meant."""
+        parts = schema.get("allOf")
+        if not isinstance(parts, list) or len(parts) + ("properties" in schema) < 2:
+            return schema
+        try:
+            closed = any(follow(self.document, part).get("additionalProperties") is False for part in parts)
+            together = merged(self.document, schema) if closed else None
+        except (SchemaError, AttributeError):
+            return schema
+        if together is None:
+            return schema
+        self._repaired(
+            where, "has parts in its allOf that forbid each other's properties, so they are read as one object"
+        )
+        return together
 
     def _settled(self, out: Schema, schema: Schema, where: str) -> Schema:
         """The converted keywords made to agree with each other."""
@@ -312,8 +336,7 @@ class Converter:
             if keyword == "patternProperties":
                 kept = self._usable_patterns(kept, where)
             out[keyword] = {
-                name: self._convert(sub, depth + 1, f"{where}.{text.clean(str(name), 64)}")
-                for name, sub in kept.items()
+                name: self._convert(sub, depth + 1, f"{where}.{text.line(str(name), 64)}") for name, sub in kept.items()
             }
             if keyword == "properties" and self.direction == "input":
                 flagged = [n for n, sub in kept.items() if isinstance(sub, dict) and sub.get("required") is True]
@@ -356,7 +379,7 @@ class Converter:
         if value == "file":
             out["format"] = "binary"
         elif not known or known != given:
-            self._repaired(where, f"has the type {text.clean(str(value), 40)!r}, which JSON Schema has not")
+            self._repaired(where, f"has the type {text.line(str(value), 40)!r}, which JSON Schema has not")
 
     def _drop_contradictions(self, out: Schema, where: str) -> None:
         """What no value can meet: an enum of another type, a lower bound above the upper one."""
@@ -408,7 +431,7 @@ class Converter:
     def _reference(self, target: object) -> str:
         if not isinstance(target, str) or not target.startswith("#"):
             raise SchemaError(
-                f"the reference {text.clean(str(target), 120)!r} leaves the document, which is not followed"
+                f"the reference {text.line(str(target), 120)!r} leaves the document, which is not followed"
             )
         key = target
         scopes: tuple[Schema, ...] = ()
@@ -432,7 +455,7 @@ class Converter:
                 scope = self._scopes[position - 1]
                 if name in scope:
                     return f"{target} in {id(scope)}", scope[name], self._scopes[:position]
-        raise SchemaError(f"the reference {text.clean(target, 120)!r} points nowhere")
+        raise SchemaError(f"the reference {text.line(target, 120)!r} points nowhere")
 
     def _repaired(self, where: str, what: str) -> None:
         if len(self.repairs) < MAX_REPAIRS:
@@ -447,7 +470,7 @@ def resolve(document: Mapping[str, Any], pointer: str) -> Any:
     """
     node: Any = document
     if not pointer.startswith("#/"):
-        raise SchemaError(f"the reference {text.clean(pointer, 120)!r} points nowhere")
+        raise SchemaError(f"the reference {text.line(pointer, 120)!r} points nowhere")
     for raw in pointer.split("/")[1:]:
         part = unquote(raw).replace("~1", "/").replace("~0", "~")
         if isinstance(node, dict) and part in node:
@@ -455,7 +478,7 @@ def resolve(document: Mapping[str, Any], pointer: str) -> Any:
         elif isinstance(node, list) and part.isascii() and part.isdigit() and len(part) < 7 and int(part) < len(node):
             node = node[int(part)]
         else:
-            raise SchemaError(f"the reference {text.clean(pointer, 120)!r} points nowhere")
+            raise SchemaError(f"the reference {text.line(pointer, 120)!r} points nowhere")
     return node
 
 
@@ -466,7 +489,7 @@ def follow(document: Mapping[str, Any], node: Any) -> Any:
             return node
         if not node["$ref"].startswith("#"):
             raise SchemaError(
-                f"the reference {text.clean(node['$ref'], 120)!r} leaves the document, which is not followed"
+                f"the reference {text.line(node['$ref'], 120)!r} leaves the document, which is not followed"
             )
         node = resolve(document, node["$ref"])
     raise SchemaError("a chain of references does not end")
@@ -478,16 +501,52 @@ def object_root(document: Mapping[str, Any], schema: Any) -> Schema | None:
     Compositions and nullable objects cannot: clients drop tools whose root is not a plain object.
     """
     target = follow(document, schema)
-    if isinstance(target, dict) and "properties" not in target:
-        parts = target.get("allOf")
-        if isinstance(parts, list) and len(parts) == 1:
-            target = follow(document, parts[0])
+    if isinstance(target, dict) and isinstance(target.get("allOf"), list):
+        target = merged(document, target) or target
     if not isinstance(target, dict) or target.get("nullable") is True or target.get("x-nullable") is True:
         return None
     if target.get("type") != "object" and not ("type" not in target and isinstance(target.get("properties"), dict)):
         return None
     composed = ("allOf", "anyOf", "oneOf", "not", "if", "patternProperties", "dependentSchemas")
     return None if any(key in target for key in composed) else target
+
+
+def merged(document: Mapping[str, Any], schema: Schema) -> Schema | None:
+    """One object for an `allOf` of objects, which is how documents write inheritance.
+
+    `None` where a part says more than which properties there are.
+    """
+    properties: Schema = {}
+    required: list[str] = []
+    more: list[Any] = []
+    pending: list[Any] = [schema]
+    for _ in range(MAX_PARTS):
+        if not pending:
+            return _joined_parts(schema, properties, required, more)
+        part = follow(document, pending.pop(0))
+        if not isinstance(part, dict) or not all(key in _OF_PARTS or key.startswith("x-") for key in part):
+            return None
+        if part.get("type", "object") != "object" or part.get("nullable") is True or part.get("x-nullable") is True:
+            return None
+        for name, sub in _properties(part).items():
+            known = properties.get(name, sub)
+            properties[name] = sub if known == sub else {"allOf": [known, sub]}
+        names = _names(part.get("required", []))
+        required += [] if names is _WRONG else names
+        more += [part["additionalProperties"]] if "additionalProperties" in part else []
+        inner = part.get("allOf", [])
+        pending = [*(inner if isinstance(inner, list) else ()), *pending]
+    return None
+
+
+def _joined_parts(schema: Schema, properties: Schema, required: list[str], more: list[Any]) -> Schema:
+    described: Schema = {key: schema[key] for key in ("description", "title") if key in schema}
+    joined: Schema = {"type": "object", **described, "properties": properties}
+    if required:
+        joined["required"] = list(dict.fromkeys(required))
+    if more:  # a part that takes nothing else speaks for its own properties only; the whole still takes nothing else
+        joined["additionalProperties"] = False if False in more else more[0]
+    return joined
 
 
 def plain_object(document: Mapping[str, Any], schema: Any) -> Schema | None:
@@ -577,7 +636,7 @@ def _within(value: Any, schema: Schema) -> bool:
 
 
 def _quoted(names: set[str]) -> str:
-    return ", ".join(repr(text.clean(name, 64)) for name in sorted(names)[:3])
+    return ", ".join(repr(text.line(name, 64)) for name in sorted(names)[:3])
 
 
 def _with_null(schema: Schema) -> Schema:

@@ -26,3 +26,8 @@ def clean(text: str, limit: int = MAX_TEXT) -> str:
     # Cut generously first: cleaning a megabyte to keep a thousand characters is work an attacker would choose.
     cleaned = _UNSEEN.sub("", text[: limit * 4]).strip()
     return cleaned if len(cleaned) <= limit else cleaned[: limit - 1].rstrip() + "…"
+
+
+def line(text: str, limit: int = MAX_TEXT) -> str:
+    """The text cleaned and on one line, for a place inside a sentence."""
+    return " ".join(clean(text, limit).split())

@@ -83,7 +83,7 @@ def lint(definitions: Sequence[Mapping[str, Any]], notes: Sequence[str] = ()) ->
             tool="*",
             path="document",
             rule="document",
-            problem=_one_line(note, 500).rstrip("."),
+            problem=text.line(note, 500).rstrip("."),
             advice="correct it at the model server",
         )
         for note in notes
@@ -187,7 +187,7 @@ def _arguments(root: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str]]:
         if isinstance(properties, Mapping):
             unknown = [name for name in _list(schema.get("required")) if name not in properties]
             if unknown and not any(key in schema for key in _CHOICES):
-                problem = f"{_one_line(str(unknown[0]), 64)!r} is required and not described"
+                problem = f"{text.line(str(unknown[0]), 64)!r} is required and not described"
                 yield place.path, "required-unknown", problem, "describe it, or do not require it"
     if undescribed_inside:
         many = "1 property has" if undescribed_inside == 1 else f"{undescribed_inside} properties have"
@@ -257,7 +257,7 @@ def _below(place: _Place, definitions: Mapping[str, Any], seen: set[str]) -> Ite
             yield from at(sub, path, level)
     properties = schema.get("properties")
     for name, sub in properties.items() if isinstance(properties, Mapping) else ():
-        yield from at(sub, f"{path}.{_one_line(str(name), 64)}", level + 1, named=True)
+        yield from at(sub, f"{path}.{text.line(str(name), 64)}", level + 1, named=True)
     yield from at(schema.get("items"), f"{path}[]", level + 1)
     for sub in _list(schema.get("prefixItems")):
         yield from at(sub, f"{path}[]", level + 1)
@@ -285,11 +285,7 @@ def _tokens(definition: Mapping[str, Any]) -> int:
 
 def _name(definition: Mapping[str, Any]) -> str:
     name = definition.get("name")
-    return _one_line(name, 128) if isinstance(name, str) else "?"
-
-
-def _one_line(value: str, limit: int) -> str:
-    return " ".join(text.clean(value, limit).split())
+    return text.line(name, 128) if isinstance(name, str) else "?"
 
 
 def _list(value: object) -> list[Any]:

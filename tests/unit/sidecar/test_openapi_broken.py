@@ -118,6 +118,54 @@ def test_a_schema_pasted_with_its_own_definitions_keeps_them() -> None:
     assert "next.next" in str(check({"a": {"next": {"next": 5}}}))
 
 
+BASE = {"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"], "additionalProperties": False}
+OWN = {"type": "object", "properties": {"name": {"type": "string"}}}
+
+
+def test_inheritance_is_one_object_also_where_its_parts_forbid_each_other() -> None:
+    derived = {"allOf": [{"$ref": "#/components/schemas/Base"}, OWN], "description": "A thing."}
+    body = {"required": True, "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Derived"}}}}
+    document = {
+        "openapi": "3.0.0",
+        "paths": {"/x": {"post": {"operationId": "x", "requestBody": body, **OK}}},
+        "components": {"schemas": {"Base": BASE, "Derived": derived}},
+    }
+    reading = read(document)
+    assert reading.notes == ()
+    assert reading.tools[0].input_schema == {
+        "type": "object",
+        "properties": {"id": {"type": "integer"}, "name": {"type": "string"}},
+        "required": ["id"],
+        "additionalProperties": False,
+    }
+    inside = read(with_body({"type": "array", "items": derived}, Base=BASE))
+    check = validation.compile_check(inside.tools[0].input_schema)
+    assert check({"a": [{"id": 1, "name": "x"}]}) is None
+    assert check({"a": [{"id": 1, "other": "x"}]}) is not None
+    assert "$.a[] has parts in its allOf that forbid each other's properties" in inside.notes[0]
+
+
+def test_parts_that_say_more_than_properties_stay_a_composition() -> None:
+    for part in ({"minProperties": 1}, {"anyOf": [OWN]}, {"type": "string"}, {"nullable": True}):
+        argument = {"allOf": [OWN, {**part}]}
+        [tool] = read(with_body(argument)).tools
+        assert "allOf" in tool.input_schema["properties"]["a"]
+    alone = {
+        "requestBody": {"required": True, "content": {"application/json": {"schema": {"allOf": [OWN, {"not": {}}]}}}}
+    }
+    [tool] = read({"openapi": "3.1.0", "paths": {"/x": {"post": {**OK, **alone}}}}).tools
+    assert set(tool.input_schema["properties"]) == {"body"}
+
+
+def test_parts_that_never_end_and_properties_in_two_parts_are_bounded() -> None:
+    round_and_round = {"allOf": [{"$ref": "#/components/schemas/Round"}, OWN, BASE]}
+    assert schema.merged({"components": {"schemas": {"Round": round_and_round}}}, round_and_round) is None
+    both = {"allOf": [OWN, {"properties": {"name": {"maxLength": 3}}}]}
+    merged = schema.merged({}, both)
+    assert merged is not None
+    assert merged["properties"] == {"name": {"allOf": [{"type": "string"}, {"maxLength": 3}]}}
+
+
 LEFT_OUT: list[tuple[dict[str, Any], str]] = [
     ({"parameters": [{"in": "query"}]}, "a parameter has no name"),
     ({"parameters": [{"name": "q", "in": "body"}]}, "the parameter 'q' is in an unknown place"),
@@ -223,7 +271,7 @@ def test_documents_made_to_cost_time_are_bounded() -> None:
     many = {f"/{number}": {"get": {}} for number in range(openapi.MAX_OPERATIONS + 1)}
     with pytest.raises(DescribeError, match="2001 operations and at most 2000 are read") as caught:
         read({"openapi": "3.1.0", "paths": many})
-    assert caught.value.state == "NoTools"
+    assert caught.value.state == "Invalid"
     assert len(read({"openapi": "3.1.0", "paths": many}, include=("get_1*",)).tools) == 1111
     more = {f"/{number}": {"get": {}} for number in range(openapi.MAX_DESCRIBED + 1)}
     with pytest.raises(DescribeError, match="more than 20000 operations"):
