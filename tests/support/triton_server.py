@@ -1,6 +1,7 @@
 """A real Triton for tests: the server that NVIDIA publishes on PyPI, run on the CPU with models written in Python.
 
-Owns starting, asking and ending one server process. Its models are in `triton_models`, each with a sentence on what it is for.
+Owns starting, asking and ending one server process, also for the other servers of this protocol. Its models are in
+`triton_models`, each with a sentence on what it is for.
 """
 
 import asyncio
@@ -15,7 +16,7 @@ import sysconfig
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ from typing import Any
 import venvs
 
 MODELS = Path(__file__).resolve().parent / "triton_models"
+READY_MODELS = ("accumulate", "add", "count", "odd", "queued", "ragged", "twice", "types")
+"""The models that come up by themselves."""
 _START = 60.0
 
 
@@ -61,25 +64,24 @@ class Triton:
 
     def kill(self) -> None:
         """End it as a crash would, with its models' processes."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
+        ended(self.process)
 
 
 @contextlib.contextmanager
-def triton(folder: Path, models: Sequence[str] = (), *, options: Sequence[str] = ()) -> Iterator[Triton]:
-    """The server with these models, or with all, ready to be called. `folder` is empty and becomes its own."""
+def triton(folder: Path, models: Sequence[str] = READY_MODELS, *, port: int = 0) -> Iterator[Triton]:
+    """The server with these models, ready to be called, at a port of its own or at this one. `folder` becomes its own."""
     python = venvs.python_of("triton")
     packages = python.parent.parent / "lib" / sysconfig_tag() / "site-packages"
     repository, backends, events = folder / "models", folder / "backends", folder / "events"
     events.mkdir(parents=True)
-    for name in models or [path.name for path in MODELS.iterdir()]:
+    for name in models:
         shutil.copytree(MODELS / name, repository / name)
     home = packages / "pytriton" / "tritonserver"
     shutil.copytree(home / "backends" / "python", backends / "python")
     stub = home / "python_backend_stubs" / sysconfig_tag().removeprefix("python") / "triton_python_backend_stub"
     shutil.copy(stub, backends / "python")
-    ports = _free_ports(3)
+    ports = free_ports(3)
+    ports[0] = port or ports[0]
     command = [
         str(home / "bin" / "tritonserver"),
         f"--model-repository={repository}",
@@ -94,7 +96,8 @@ def triton(folder: Path, models: Sequence[str] = (), *, options: Sequence[str] =
         "--model-control-mode=explicit",
         "--load-model=*",
         "--exit-timeout-secs=3",
-        *options,
+        "--http-header-forward-pattern=(x-request-id|traceparent|tracestate)",
+        "--grpc-header-forward-pattern=(x-request-id|traceparent|tracestate)",
     ]
     # The stub links this Python's library; another one of the system's would run with the wrong standard library.
     libraries = f"{sysconfig.get_config_var('LIBDIR')}:{packages / 'nvidia_pytriton.libs'}"
@@ -106,8 +109,7 @@ def triton(folder: Path, models: Sequence[str] = (), *, options: Sequence[str] =
         "PYTHONPATH": str(packages),
         "MODEL_EVENTS": str(events),
     }
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
+    process = started(command, folder / "log", environment, cwd=folder)
     server = Triton(
         port=ports[0],
         grpc_port=ports[1],
@@ -117,7 +119,7 @@ def triton(folder: Path, models: Sequence[str] = (), *, options: Sequence[str] =
         process=process,
     )
     try:
-        _wait_until_ready(server, folder / "log")
+        until_ready(process, f"http://127.0.0.1:{server.port}/v2/health/ready", folder / "log")
         yield server
     finally:
         server.kill()
@@ -139,16 +141,28 @@ def sysconfig_tag() -> str:
     return f"python{sysconfig.get_python_version()}"
 
 
-def _wait_until_ready(server: Triton, log: Path) -> None:
+def started(command: Sequence[str], log: Path, environment: Mapping[str, str], *, cwd: Path) -> subprocess.Popen[bytes]:
+    """A server's process, in a group of its own."""
+    with log.open("wb") as file:
+        return subprocess.Popen(command, env=environment, cwd=cwd, stdout=file, stderr=file, start_new_session=True)
+
+
+def ended(process: subprocess.Popen[bytes]) -> None:
+    """End a server with all that it started, at once."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def until_ready(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
+    """Wait until the server answers there; its log is in the error of one that does not."""
     until = time.monotonic() + _START
-    while time.monotonic() < until:
-        if server.process.poll() is not None:
-            break
+    while time.monotonic() < until and process.poll() is None:
         with contextlib.suppress(OSError):
-            _ask(f"http://127.0.0.1:{server.port}/v2/health/ready")
+            _ask(url)
             return
         time.sleep(0.05)
-    raise AssertionError(f"Triton did not become ready:\n{log.read_text(errors='replace')[-4000:]}")
+    raise AssertionError(f"{process.args!r} did not become ready:\n{log.read_text(errors='replace')[-4000:]}")
 
 
 def _ask(url: str, body: bytes | None = None) -> bytes:
@@ -157,7 +171,8 @@ def _ask(url: str, body: bytes | None = None) -> bytes:
     return found
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
+    """Ports on loopback that nobody used a moment ago."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for sock in sockets:

@@ -36,7 +36,9 @@ from modelservice_sidecar.core.tensors import Signature, Tensor
 from modelservice_sidecar.core.v2 import Index, Model, Server, UnusableModelError
 from modelservice_sidecar.upstream import Pool, Reply
 
-DESCRIBE_TIMEOUT: Final = 10.0
+ASK_TIMEOUTS: Final = (2.0, 8.0)
+"""Seconds for an answer, and for one more try on another connection: a thread of Triton that loads a model answers nobody else
+on its connections."""
 READY_TIMEOUT: Final = 2.0
 MAX_METADATA: Final = 1024 * 1024
 AT_ONCE: Final = 8
@@ -362,16 +364,17 @@ class V2Backend:
     async def _ask(self, request: HttpRequest) -> Reply:
         where = f"{request.target} on {self._pool.address}"
         try:
-            async with asyncio.timeout(DESCRIBE_TIMEOUT):
-                return await self._pool.request(request, limit=MAX_METADATA)
+            for seconds in ASK_TIMEOUTS:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(seconds):
+                        return await self._pool.request(request, limit=MAX_METADATA)
         except BackendUnreachableError as error:
             raise DescribeError("Unreachable", f"Nothing accepts connections on {self._pool.address}.") from error
-        except TimeoutError as error:
-            raise DescribeError("Unreachable", f"{where} did not answer within {DESCRIBE_TIMEOUT:.0f} s.") from error
         except BackendAnswerTooLargeError as error:
             raise _TooLargeError("NotRecognised", f"{where} answers more than 1 MB.") from error
         except BackendError as error:
             raise DescribeError("NotRecognised", f"{where} does not answer in HTTP.") from error
+        raise DescribeError("Unreachable", f"{where} did not answer within {sum(ASK_TIMEOUTS):.0f} s.")
 
 
 class _TooLargeError(DescribeError):

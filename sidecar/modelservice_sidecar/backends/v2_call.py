@@ -10,10 +10,9 @@ from typing import Any
 from modelservice_sidecar.backends import http_failure
 from modelservice_sidecar.backends.openapi_request import HttpRequest
 from modelservice_sidecar.backends.tensor_tool import MAX_TENSOR_BYTES
-from modelservice_sidecar.core import codec, text, v2_wire
+from modelservice_sidecar.core import codec, text, v2, v2_wire
 from modelservice_sidecar.core.errors import (
     BackendAnswerInvalidError,
-    BackendToolGoneError,
     CallError,
     InvalidArgumentsError,
 )
@@ -61,16 +60,9 @@ def read(model: Model, status: int, headers: dict[str, str], body: bytes) -> Map
 def failure(model: Model, status: int, headers: dict[str, str], body: bytes) -> CallError:
     """The error of a status that is no success. 500 is no reason to try again: Triton answers so to many a bad request."""
     if status == 404:
-        return gone(model)
+        return v2.gone(model)
     # Triton sends its errors, which are JSON, as plain text.
     return http_failure.failure(status, {**headers, "content-type": "application/json"}, body)
-
-
-def gone(model: Model) -> CallError:
-    """The error of a model that was unloaded."""
-    return BackendToolGoneError(
-        f"The model server no longer has the model {text.clean(model.name, 128)}; list the tools again."
-    )
 
 
 def check_json(tensors: Mapping[str, Tensor]) -> None:

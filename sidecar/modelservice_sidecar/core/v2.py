@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 from modelservice_api.adapter_config import Datatype, ModelConfig, TensorConfig
 from modelservice_sidecar.core import tensors, text
+from modelservice_sidecar.core.errors import BackendToolGoneError
 from modelservice_sidecar.core.tensors import Control, Signature, TensorSpec
 
 MAX_MODELS: Final = 256
@@ -181,6 +182,13 @@ def description(model: Model, server: Server) -> str:
     streamed = " It answers in parts." if model.decoupled else ""
     state = " It remembers earlier calls with the same sequence_id." if model.signature.controls else ""
     return f"Runs the model {text.clean(model.name, MAX_NAME)} ({by}).{streamed}{state}"
+
+
+def gone(model: Model) -> BackendToolGoneError:
+    """The error of a call to a model that was unloaded."""
+    return BackendToolGoneError(
+        f"The model server no longer has the model {text.clean(model.name, 128)}; list the tools again."
+    )
 
 
 def _tensors(

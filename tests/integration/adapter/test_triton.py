@@ -272,6 +272,26 @@ def test_a_model_that_answers_in_parts_is_told_part_by_part(triton_server: Trito
 
 
 @LANES
+@pytest.mark.promise("traced")
+def test_the_ids_of_a_call_reach_the_model(triton_server: Triton, lane: str) -> None:
+    async def test() -> None:
+        trace = "0af7651916cd43dd8448eb211c80319c"
+        sent = {
+            "traceparent": f"00-{trace}-b7ad6b7169203331-01",
+            "tracestate": "vendor=1",
+            "x-request-id": f"req-{lane}",
+        }
+        async with adapter(triton_server.port, config(triton_server, lane)) as running:
+            await running.modern("tools/call", {"name": "count", "arguments": {"n": [1]}}, **sent)
+            told = json.loads((triton_server.events / "told").read_text())
+            assert told["x-request-id"] == f"req-{lane}"
+            assert told["tracestate"] == "vendor=1"
+            assert told["traceparent"].startswith(f"00-{trace}-")
+
+    run(test)
+
+
+@LANES
 @pytest.mark.promise("hostile")
 def test_a_caller_that_leaves_stops_a_model_that_answers_in_parts(triton_server: Triton, lane: str) -> None:
     async def test() -> None:

@@ -1,5 +1,9 @@
-"""Sends n answers. At `pause_at` it waits to be cancelled, and leaves a file that says it was."""
+"""Sends n answers. At `pause_at` it waits to be cancelled, and leaves a file that says it was.
 
+What came with the last request beside its tensors is left in a file, too.
+"""
+
+import json
 import os
 import pathlib
 import threading
@@ -19,6 +23,7 @@ class TritonPythonModel:
 
 def _answer(request):
     sender = request.get_response_sender()
+    (FOLDER / "told").write_text(json.dumps({"id": request.request_id(), **json.loads(request.parameters())}))
     wanted = int(pb_utils.get_input_tensor_by_name(request, "n").as_numpy()[0])
     pause = pb_utils.get_input_tensor_by_name(request, "pause_at")
     pause_at = int(pause.as_numpy()[0]) if pause is not None else -1
