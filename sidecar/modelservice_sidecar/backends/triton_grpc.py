@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from modelservice_sidecar.backends.base import CallContext
 from modelservice_sidecar.backends.tensor_tool import MAX_TENSOR_BYTES
-from modelservice_sidecar.core import text
+from modelservice_sidecar.core import text, v2
 from modelservice_sidecar.core.errors import (
     BackendAnswerInvalidError,
     BackendAnswerTooLargeError,
@@ -22,7 +22,6 @@ from modelservice_sidecar.core.errors import (
     BackendDisconnectedError,
     BackendFailureError,
     BackendRefusedError,
-    BackendToolGoneError,
     BackendUnreachableError,
     CallError,
 )
@@ -98,7 +97,7 @@ class GrpcLane:
                         reply = await anext(replies)
                     except StopAsyncIteration:
                         return
-                outputs = await _read_streamed(reply)
+                outputs = await _read_streamed(model, reply)
                 if outputs:  # an answer without any marks the end
                     yield outputs
         finally:
@@ -166,12 +165,15 @@ def _request(model: Model, tensors: Mapping[str, Tensor], controls: Mapping[str,
     return written
 
 
-async def _read_streamed(reply: bytes) -> dict[str, Tensor]:
+async def _read_streamed(model: Model, reply: bytes) -> dict[str, Tensor]:
     def read() -> dict[str, Tensor]:
         from tritonclient.grpc import service_pb2
 
         response = service_pb2.ModelStreamInferResponse.FromString(reply)
         if response.error_message:
+            # An error within a stream has no status code.
+            if "unknown model" in response.error_message:
+                raise v2.gone(model)
             raise BackendFailureError("The model failed while it answered.")
         return _outputs(response.infer_response)
 
@@ -222,9 +224,7 @@ def _failure(model: Model, code: str, details: str, target: str) -> CallError:
     if code == "UNAVAILABLE":
         return _unavailable(details, target)
     if code == "NOT_FOUND":
-        return BackendToolGoneError(
-            f"The model server no longer has the model {text.clean(model.name, 128)}; list the tools again."
-        )
+        return v2.gone(model)
     if code in {"INVALID_ARGUMENT", "FAILED_PRECONDITION", "OUT_OF_RANGE", "UNIMPLEMENTED", "ALREADY_EXISTS"}:
         return BackendRefusedError(f"The model server refuses the request ({code}): {reason}")
     if code in {"UNAUTHENTICATED", "PERMISSION_DENIED"}:
