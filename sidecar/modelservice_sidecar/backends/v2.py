@@ -335,6 +335,8 @@ class V2Backend:
                 description=v2.description(model, found.server),
                 binding=model,
             )
+            # Answers in parts cannot be cut into rows, so such calls are not joined either.
+            spec = replace(spec, batches_itself=model.batches_itself or model.decoupled)
             if model.decoupled:
                 spec = replace(spec, output_schema=v2_parts.output_schema(_signature(spec)))
             if spec.name in taken:

@@ -75,7 +75,8 @@ class Index:
 class Model:
     """One model and how to call it. `path` is where its endpoints are.
 
-    `decoupled`: it answers a call any number of times. `needs_bytes`: JSON cannot tell its tensors.
+    `decoupled`: it answers a call any number of times. `needs_bytes`: JSON cannot tell its tensors. `batches_itself`: the
+    server joins calls that come together.
     """
 
     name: str
@@ -84,6 +85,7 @@ class Model:
     signature: Signature
     decoupled: bool = False
     needs_bytes: bool = False
+    batches_itself: bool = False
 
 
 def read_server(document: object) -> Server | None:
@@ -154,6 +156,7 @@ def read_model(name: str, metadata: object, config: object | None, declared: Mod
         signature=signature,
         decoupled=_is_decoupled(more),
         needs_bytes=any(spec.datatype in BYTES_ONLY for spec in (*inputs, *outputs)),
+        batches_itself="dynamic_batching" in more,
     )
 
 

@@ -7,8 +7,9 @@ import orjson
 import pytest
 
 from adapter_harness import run
-from modelservice_api.adapter_config import AdapterConfig, BatcherConfig, CircuitBreakerConfig
+from modelservice_api.adapter_config import AdapterConfig, BatcherConfig, CircuitBreakerConfig, ModelConfig
 from modelservice_sidecar.backends.base import Answer, CallContext
+from modelservice_sidecar.core import v2
 from modelservice_sidecar.core.errors import (
     BackendAnswerInvalidError,
     BackendFailureError,
@@ -301,3 +302,16 @@ def test_every_call_of_a_batch_is_accounted_for_and_its_deadline_is_its_own() ->
         assert bench.backend.cancelled == 0
 
     run(test)
+
+
+def test_triton_s_own_dynamic_batching_is_known_from_the_model_s_configuration() -> None:
+    metadata = {
+        "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 2]}],
+        "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1, 1]}],
+    }
+    for config, itself in (
+        ({"max_batch_size": 8}, False),
+        ({"max_batch_size": 8, "dynamic_batching": {"max_queue_delay_microseconds": 100}}, True),
+        ({"max_batch_size": 8, "dynamic_batching": {}}, True),
+    ):
+        assert v2.read_model("add", metadata, config, ModelConfig()).batches_itself is itself
