@@ -5,6 +5,7 @@ what a call does, `calls` and the pipeline.
 """
 
 import asyncio
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -54,12 +55,14 @@ class McpEndpoint:
         subscriptions: Subscriptions,
         telemetry: Telemetry,
         timing: Timing,
+        wall: Callable[[], float] = time.time,
     ) -> None:
         self._calls = calls
         self._snapshot = snapshot
         self._subscriptions = subscriptions
         self._telemetry = telemetry
         self._timing = timing
+        self._wall = wall
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         inbound = requests.of(scope)
@@ -210,8 +213,10 @@ class McpEndpoint:
         await send(inbound.start(200, EVENT_STREAM, None, STREAM_HEADERS))
         await _send_frame(send, _notification("notifications/subscriptions/acknowledged", acknowledged))
         loop = asyncio.get_running_loop()
-        while not stream.closed:
-            ping = loop.call_later(self._timing.beat * 2, stream.wake.set)
+        expires = float("inf") if inbound.identity is None else inbound.identity.expires
+        while not stream.closed and self._wall() < expires:  # a stream does not outlive the token that opened it
+            left = max(0.0, expires - self._wall())
+            ping = loop.call_later(min(self._timing.beat * 2, left), stream.wake.set)
             await stream.wake.wait()
             ping.cancel()
             stream.wake.clear()

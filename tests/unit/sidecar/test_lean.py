@@ -5,8 +5,10 @@ import sys
 
 HEAVY = (
     "click",
+    "cryptography",
     "fastapi",
     "jsonschema_rs",
+    "jwt",
     "mcp",
     "multiprocessing",
     "prometheus_client",
