@@ -76,6 +76,7 @@ class V2Backend:
     def __init__(self, pool: Pool, config: AdapterConfig) -> None:
         self._pool = pool
         self._config = config.backend.v2
+        self._is_meant = config.backend.type == "V2"
         self._declared = config.model
         self._calls = HttpCalls(pool)
         self._server = Server(name="", version="")
@@ -355,7 +356,9 @@ class V2Backend:
     async def _document(self, path: str) -> object:
         reply = await self._ask(_get(path))
         where = f"{path} on {self._pool.address}"
-        if reply.status in {429, 503}:
+        if (
+            reply.status in {429, 503} and self._is_meant
+        ):  # another kind of server may answer so to a path that it has not
             raise DescribeError("Unreachable", f"{where} is busy or still starting (HTTP {reply.status}).")
         if reply.status != 200:
             raise DescribeError(

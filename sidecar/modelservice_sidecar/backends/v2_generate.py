@@ -53,16 +53,15 @@ def read_part(model: Model, piece: str) -> Mapping[str, Tensor]:
         raise BackendAnswerInvalidError("An event of the model server's stream is not a JSON object.")
     if "error" in event and not any(spec.name == "error" for spec in model.signature.outputs):
         raise BackendFailureError("The model failed while it answered.")
-    return {spec.name: _output(spec, event[spec.name]) for spec in model.signature.outputs if spec.name in event}
+    rows = (1,) if model.signature.batched else ()
+    return {spec.name: _output(spec, rows, event[spec.name]) for spec in model.signature.outputs if spec.name in event}
 
 
-def _output(spec: TensorSpec, value: object) -> Tensor:
+def _output(spec: TensorSpec, rows: tuple[int, ...], value: object) -> Tensor:
     leaves = value if isinstance(value, list) else [value]
-    known = prod(size for size in spec.shape if size > 0)
-    shape, free = list(spec.shape), len(leaves) // max(known, 1)
-    for axis in range(len(shape) - 1, -1, -1):  # the batch axis is first and has one row
-        if shape[axis] < 0:
-            shape[axis], free = free, 1
+    sizes = spec.shape[len(rows) :]
+    known = prod(size for size in sizes if size > 0)
+    shape = [*rows, *(len(leaves) // max(known, 1) if size < 0 else size for size in sizes)]
     try:
         return codec.from_flat(leaves, spec.datatype, shape, limit=MAX_TENSOR_BYTES, nulls=True)
     except codec.CodecError as error:
