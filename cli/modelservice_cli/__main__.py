@@ -42,6 +42,7 @@ def build_parser() -> argparse.ArgumentParser:
     dev.add_argument("--config", metavar="FILE", help="a config document as the operator writes it; reread on change")
     dev.set_defaults(module="dev")
     _add_tools(commands)
+    _add_tvm(commands)
     return parser
 
 
@@ -62,6 +63,38 @@ def _add_tools(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     lint.add_argument("--config", metavar="FILE", help="a config document: its filter and overrides are applied first")
     lint.add_argument("--format", choices=("text", "json"), default="text", help="how to print (default %(default)s)")
     lint.set_defaults(module="lint")
+
+
+def _add_tvm(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    python = "the interpreter that holds %s (default: the one that runs this command)"
+    tvm = commands.add_parser("tvm", help="compile models with TVM, and check compiled ones")
+    actions = tvm.add_subparsers(dest="action", metavar="COMMAND", required=True)
+    build = actions.add_parser(
+        "build",
+        help="compile a .pt2 or .onnx file",
+        description="Compile a model; write the code, its weights and its signature file side by side.",
+    )
+    build.add_argument("model", metavar="MODEL", help="a .pt2 file of torch.export, or a .onnx file")
+    build.add_argument("-o", "--output", required=True, metavar="FILE.so", help="the code; the others stand beside it")
+    build.add_argument("--target", default="", metavar="TRIPLE", help="LLVM's name of the system (default: this one)")
+    build.add_argument("--mcpu", default="", metavar="NAME", help="the oldest CPU that is to run it (default x86-64-v3)")
+    build.add_argument(
+        "--bound",
+        action="append",
+        default=[],
+        metavar="NAME=LEAST:MOST",
+        help="sizes of a free dimension by the model's name for it; callers are held to them",
+    )
+    build.add_argument("--description", default="", metavar="TEXT", help="what the tool does, for those who choose it")
+    build.add_argument("--python", default="", metavar="FILE", help=python % "TVM and PyTorch or onnx")
+    check = actions.add_parser(
+        "check",
+        help="say whether this machine can run a compiled model",
+        description="Compare what the code needs with this machine and an interpreter's TVM. Exit code 1: it cannot run.",
+    )
+    check.add_argument("artifact", metavar="FILE.so", help="the code; its signature file stands beside it")
+    check.add_argument("--python", default="", metavar="FILE", help=python % "TVM")
+    tvm.set_defaults(module="tvm")
 
 
 if __name__ == "__main__":

@@ -201,9 +201,9 @@ class ArtifactBackend:
         facts = await worker.start()
         try:
             signature = replace(files.signature or signature_of(facts), nulls=self._nulls)
-        except BaseException:
+        except UnusableModelError as error:
             await worker.aclose()
-            raise
+            raise UnusableModelError(f"{config.artifact}: {error}") from error
         if before is not None and before.signature == signature:
             # Calls that are in line for the old worker are answered by it; the next one goes to the new one.
             before.place.worker, old = worker, before.place.worker
