@@ -1,7 +1,7 @@
 """The `modelservice` command.
 
-Owns the arguments and the exit codes: 0 as asked, 1 where `tools lint` has findings, 2 for wrong arguments, 3 where a port is
-taken. Each subcommand is a module with a `run`; nothing is imported before its subcommand is chosen.
+Owns the arguments and the exit codes: 0 as asked, 1 where `tools lint` or `model validate` has findings, 2 for wrong arguments,
+3 where a port is taken. Each subcommand is a module with a `run`; nothing is imported before its subcommand is chosen.
 """
 
 import argparse
@@ -42,6 +42,7 @@ def build_parser() -> argparse.ArgumentParser:
     dev.add_argument("--config", metavar="FILE", help="a config document as the operator writes it; reread on change")
     dev.set_defaults(module="dev")
     _add_tools(commands)
+    _add_model(commands)
     _add_tvm(commands)
     return parser
 
@@ -65,6 +66,33 @@ def _add_tools(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     lint.set_defaults(module="lint")
 
 
+def _add_model(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    model = commands.add_parser("model", help="look at model files")
+    validate = model.add_subparsers(dest="subcommand", metavar="COMMAND", required=True).add_parser(
+        "validate",
+        help="load model files and hold them against their metadata",
+        description="Load each model file in a process of its own, as the adapter would, and compare it with the "
+        "metadata.json beside it. This runs what is in the file: name only files that you trust. "
+        "Exit code 0: all match, 1: differences, 2: something could not be checked.",
+    )
+    validate.add_argument(
+        "paths",
+        nargs="+",
+        metavar="PATH",
+        help="a model file, its metadata.json, or a folder: of one version, of all (models/), or of several such",
+    )
+    validate.add_argument(
+        "--python",
+        default="",
+        metavar="FILE",
+        help="the interpreter that holds the model's runtime (default: this one)",
+    )
+    validate.add_argument(
+        "--format", choices=("text", "json"), default="text", help="how to print (default %(default)s)"
+    )
+    validate.set_defaults(module="model")
+
+
 def _add_tvm(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     python = "the interpreter that holds %s (default: the one that runs this command)"
     tvm = commands.add_parser("tvm", help="compile models with TVM, and check compiled ones")
@@ -77,7 +105,9 @@ def _add_tvm(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
     build.add_argument("model", metavar="MODEL", help="a .pt2 file of torch.export, or a .onnx file")
     build.add_argument("-o", "--output", required=True, metavar="FILE.so", help="the code; the others stand beside it")
     build.add_argument("--target", default="", metavar="TRIPLE", help="LLVM's name of the system (default: this one)")
-    build.add_argument("--mcpu", default="", metavar="NAME", help="the oldest CPU that is to run it (default x86-64-v3)")
+    build.add_argument(
+        "--mcpu", default="", metavar="NAME", help="the oldest CPU that is to run it (default x86-64-v3)"
+    )
     build.add_argument(
         "--bound",
         action="append",
