@@ -127,12 +127,16 @@ class KeyServer:
     requests: int = 0
     gate: asyncio.Event = field(default_factory=asyncio.Event)
     asked: asyncio.Event = field(default_factory=asyncio.Event)
+    tasks: set["asyncio.Task[None]"] = field(default_factory=set)
 
     def publish(self, body: bytes, status: str = "200 OK", headers: str = "") -> None:
         head = f"HTTP/1.1 {status}\r\ncontent-length: {len(body)}\r\ncontent-type: application/json\r\n{headers}\r\n"
         self.answer = head.encode() + body
 
-    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.tasks.add(asyncio.create_task(self._handle(reader, writer)))
+
+    async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
             await reader.readuntil(b"\r\n\r\n")
             self.requests += 1
@@ -141,6 +145,8 @@ class KeyServer:
             writer.write(self.answer)
             await writer.drain()
         writer.close()
+        with contextlib.suppress(ConnectionError, ssl.SSLError):
+            await writer.wait_closed()
 
     async def next_request(self) -> None:
         """Wait until it is asked again."""
@@ -154,11 +160,12 @@ async def key_server(answer: bytes, tls: ssl.SSLContext | None = None) -> AsyncI
     served = KeyServer()
     served.gate.set()
     served.publish(answer)
-    server = await asyncio.start_server(served.handle, "127.0.0.1", 0, ssl=tls)
+    server = await asyncio.start_server(served.connected, "127.0.0.1", 0, ssl=tls)
     served.port = server.sockets[0].getsockname()[1]
     async with server:
         yield served
         served.gate.set()
+        await asyncio.gather(*served.tasks)
 
 
 def certificate(folder: Path) -> tuple[ssl.SSLContext, str]:

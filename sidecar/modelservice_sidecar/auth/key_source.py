@@ -212,7 +212,7 @@ class RemoteKeys:
         except BackendAnswerTooLargeError as error:
             raise BadKeySetError(f"the answer is larger than {MAX_DOCUMENT} bytes") from error
         except BackendAnswerInvalidError as error:
-            raise BadKeySetError("the answer is not HTTP") from error
+            raise BadKeySetError("the answer is broken HTTP, or compressed") from error
         except BackendError as error:
             raise BadKeySetError("it cannot be reached") from error
         finally:
