@@ -7,6 +7,7 @@ change while a pod runs and is picked up without a restart.
 
 import hashlib
 import json
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -302,6 +303,48 @@ class StageConfig(_Document):
     config: dict[str, Any] = {}
 
 
+class TracingConfig(_Document):
+    """Where spans of calls go: the base URL of an OTLP/HTTP receiver, to which `/v1/traces` is added. Empty: nowhere.
+
+    `sample_ratio` is the share of calls that is recorded where the caller has not decided it.
+    """
+
+    endpoint: str = ""
+    sample_ratio: Annotated[float, Field(ge=0, le=1)] = 0.01
+
+    @model_validator(mode="after")
+    def _is_a_base_url(self) -> "TracingConfig":
+        scheme, separator, rest = self.endpoint.partition("://")
+        plain = separator and scheme in ("http", "https") and rest.strip("/") and not set(rest) & set("@?# \t\r\n")
+        if self.endpoint and not plain:
+            raise ValueError(
+                "endpoint is not a plain http:// or https:// URL, such as http://collector.observability:4318"
+            )
+        return self
+
+
+class LoggingConfig(_Document):
+    """Whether log lines of calls hold arguments and results: `Off`, or `Redacted` by the rules that follow.
+
+    `redact_keys` are names of properties, in any letter case, and `redact_patterns` regular expressions, both beside those
+    that are always hidden. `max_body_bytes` bounds what is shown of each.
+    """
+
+    bodies: Literal["Off", "Redacted"] = "Off"
+    redact_keys: tuple[str, ...] = ()
+    redact_patterns: tuple[str, ...] = ()
+    max_body_bytes: Annotated[int, Field(ge=64, le=65536)] = 2048
+
+    @model_validator(mode="after")
+    def _patterns_compile(self) -> "LoggingConfig":
+        for pattern in self.redact_patterns:
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise ValueError(f"redactPatterns has {pattern!r}, which is no regular expression: {error}") from error
+        return self
+
+
 class PeersConfig(_Document):
     """The Service in front of all adapters of this ModelService; an empty `host` means there is none to ask."""
 
@@ -328,6 +371,8 @@ class AdapterConfig(_Document):
     retry: RetryConfig | None = None
     batcher: BatcherConfig | None = None
     stages: tuple[StageConfig, ...] = ()
+    tracing: TracingConfig = TracingConfig()
+    logging: LoggingConfig = LoggingConfig()
 
     def to_json(self) -> str:
         """The document as canonical JSON: sorted keys, defaults written out, absent optionals left out."""
@@ -365,6 +410,8 @@ class AdapterReport(_Document):
     version: Literal["v1"] = "v1"
     server: ServerConfig
     config_digest: str
+    config_error: str = ""
+    """What is wrong with a newer document than the one that is obeyed; empty where there is none."""
     backend: BackendReport
     tools: ToolsReport = ToolsReport()
     protocol_versions: tuple[str, ...] = ()

@@ -20,6 +20,7 @@ class ConditionType(StrEnum):
     ROLLOUT_RISK = "RolloutRisk"
     DEGRADED = "Degraded"
     CONFLICT = "Conflict"
+    GPU_CONFIGURED = "GPUConfigured"
     CANARY_HEALTHY = "CanaryHealthy"
     SCALING_ACTIVE = "ScalingActive"
     READY = "Ready"
@@ -34,6 +35,7 @@ CONDITION_SENTENCES: dict[ConditionType, str] = {
     ConditionType.ROLLOUT_RISK: "Changing the pod template could leave the workload without a running replica.",
     ConditionType.DEGRADED: "Pods with the adapter do not start or do not stay up.",
     ConditionType.CONFLICT: "Somebody else holds what this ModelService needs.",
+    ConditionType.GPU_CONFIGURED: "The model server's GPU settings are as spec.gpu asks.",
     ConditionType.CANARY_HEALTHY: "The canary behaves no worse than the stable version.",
     ConditionType.SCALING_ACTIVE: "Replicas follow the call rate.",
     ConditionType.READY: "MCP clients can list and call the model's tools.",
@@ -225,6 +227,23 @@ class Reasons:
     MODEL_IN_POD_ONLY = Reason(
         name="ModelInPodOnly",
         sentence="Pods fetch their model into their own file system at start, and the strategy lets all old ones go first.",
+    )
+
+    # GPUConfigured
+    GPU_SET = Reason(name="GPUSet", sentence="The model server's container has the GPUs that spec.gpu asks for.")
+    GPU_MANAGED_BY_USER = Reason(
+        name="GPUManagedByUser", sentence="The container asks for devices itself; its own settings stay."
+    )
+    GPU_MANAGED_BY_DRA = Reason(
+        name="GPUManagedByDRA", sentence="The pods get their devices by resource claims; their settings stay."
+    )
+    ENV_MANAGED_BY_USER = Reason(
+        name="EnvManagedByUser",
+        sentence="The container sets the visibility variable itself, or may; its own settings stay.",
+    )
+    VISIBLE_DEVICE_OUT_OF_RANGE = Reason(
+        name="VisibleDeviceOutOfRange",
+        sentence="The container's own visibility variable names a device that it has not; the process will see none.",
     )
 
     # Ready

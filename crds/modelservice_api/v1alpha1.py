@@ -273,12 +273,52 @@ class WarmUp(_Type):
 
 
 class Gpu(_Type):
-    """GPU limits and visible devices of the model server's container."""
+    """GPU limits and visible devices of the model server's container.
+
+    With `manage`, `count` becomes the container's limit of `resource`, and `visibleDevices` its vendor's variable
+    (CUDA_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES, ZE_AFFINITY_MASK): indexes within the container, UUIDs that begin with
+    `GPU-`, or one that begins with `MIG-`. What the container sets itself is never changed.
+    """
 
     manage: bool = False
-    resource: ResourceName = "nvidia.com/gpu"
+    resource: Annotated[str, Field(max_length=253, pattern=r"^[a-z0-9.-]+/[A-Za-z0-9._-]+$")] = "nvidia.com/gpu"
     count: Annotated[int, Field(ge=1, le=64)] | None = None
     visible_devices: Annotated[str, Field(max_length=256)] | None = None
+
+    cel: ClassVar[tuple[tuple[str, str], ...]] = (
+        (
+            (
+                "!has(self.visibleDevices) || self.visibleDevices.matches("
+                "'^([0-9]{1,3}(,[0-9]{1,3})*|GPU-[0-9A-Za-z-]+(,GPU-[0-9A-Za-z-]+)*|MIG-[0-9A-Za-z/-]+)$')"
+            ),
+            "visibleDevices must be indexes such as 0,1, or UUIDs that all begin with GPU-, or one that begins with MIG-",
+        ),
+        (
+            (
+                "!has(self.visibleDevices) || self.visibleDevices.split(',').all(x,"
+                " self.visibleDevices.split(',').exists_one(y, y == x))"
+            ),
+            "visibleDevices names a device twice, which makes all of them invisible",
+        ),
+        (
+            "!has(self.visibleDevices) || !has(self.count) || self.visibleDevices.split(',').size() <= self.count",
+            "visibleDevices names more devices than count",
+        ),
+        (
+            (
+                "!has(self.visibleDevices) || !has(self.count) || !self.visibleDevices.matches('^[0-9,]+$')"
+                " || self.visibleDevices.split(',').all(x, int(x) < self.count)"
+            ),
+            "visibleDevices names an index beyond count: indexes within a container start at 0",
+        ),
+        (
+            (
+                "!has(self.visibleDevices) || !has(self.resource) || self.resource.startsWith('nvidia.com/')"
+                " || self.resource.startsWith('amd.com/') || self.resource.startsWith('gpu.intel.com/')"
+            ),
+            "visibleDevices needs a resource of nvidia.com, amd.com or gpu.intel.com: others have no known variable",
+        ),
+    )
 
 
 class Rollout(_Type):

@@ -32,6 +32,12 @@ PAUSE_ANNOTATION: Final = f"{GROUP}/pause"
 SAVED_STRATEGY_ANNOTATION: Final = f"{GROUP}/saved-strategy"
 """On a workload whose update strategy is lent to the operator for one rollout: the owner's own, as JSON."""
 
+GPU_ANNOTATION: Final = f"{GROUP}/gpu"
+"""On a workload whose GPU settings the operator made: what was added to which container, as JSON."""
+
+RESUME_ANNOTATION: Final = f"{GROUP}/resume"
+"""On a Deployment that the operator paused while it makes several changes that shall be one rollout."""
+
 NAME_LABEL: Final = f"{GROUP}/name"
 """On the pod template and on owned objects: the ModelService's name, shortened to a label value."""
 

@@ -5,7 +5,7 @@ is complete in itself, and the next pass starts from what is then seen.
 """
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -38,7 +38,7 @@ def apply_plan(api: KubeApi, observed: Observed, plan: Plan) -> Result:
         KubeError: Something that another try may mend: no answer, or a write that met a newer version.
     """
     if plan.refusal is not None:
-        return Result(workload=observed.workload)
+        return Result(workload=_resume_if_left(api, observed))
     try:
         if plan.workload is not None and not plan.take_over:
             # Before anything of ours exists: what the API server would refuse must leave nothing behind.
@@ -49,13 +49,9 @@ def apply_plan(api: KubeApi, observed: Observed, plan: Plan) -> Result:
             api.apply(_OWNED[document["kind"]], document, manager=wellknown.FIELD_MANAGER_PREFIX, force=True)
         for write in plan.take_over:
             _apply_workload(api, observed, write)
-        target = observed.workload
-        if plan.strategy is not None:
-            target = write_strategy(api, observed, plan.strategy)
-        if plan.workload is None:
-            return Result(workload=target)
-        written = _apply_workload(api, observed, plan.workload)
-        return Result(workload=written, wrote_workload=True)
+        written = () if plan.workload is None else (plan.workload,)
+        target = _write_template(api, observed, plan.strategy, plan.gpu_settings, written, pause=plan.one_rollout)
+        return Result(workload=target, wrote_workload=plan.workload is not None)
     except kube_errors.ConflictError as error:
         if not error.fields:
             raise  # a newer version, not another owner: look again
@@ -86,18 +82,91 @@ def apply_release(api: KubeApi, observed: Observed, plan: ReleasePlan) -> None:
     Raises:
         KubeError: The release is not complete; the finalizer is still there.
     """
-    if plan.strategy is not None:
-        with contextlib.suppress(kube_errors.NotFoundError):
-            write_strategy(api, observed, plan.strategy)
-    for write in plan.releases:
-        with contextlib.suppress(kube_errors.NotFoundError):  # deleted meanwhile: released
-            _apply_workload(api, observed, write)
+    with contextlib.suppress(kube_errors.NotFoundError):  # deleted meanwhile: released
+        _write_template(api, observed, plan.strategy, plan.gpu_settings, plan.releases, pause=plan.one_rollout)
     live = {"services": observed.service, "configmaps": observed.config_map}
     for plural in plan.delete:
         found = live[plural]
         assert found is not None
         metadata = found["metadata"]
         api.delete(_BY_PLURAL[plural], observed.namespace, metadata["name"], uid=str(metadata["uid"]))
+
+
+def _write_template(
+    api: KubeApi,
+    observed: Observed,
+    strategy: rollout.StrategyWrite | None,
+    settings: Sequence[Mapping[str, Any]],
+    writes: Sequence[WorkloadWrite],
+    *,
+    pause: bool,
+) -> KubeObject | None:
+    """Everything that changes the pod template, in the order that makes one rollout of it; the workload as it then is."""
+    target = observed.workload
+    if strategy is not None:
+        target = write_strategy(api, observed, strategy)
+    if settings:
+        target = _write_gpu(api, observed, target, settings, pause=pause)
+    try:
+        for write in writes:
+            target = _apply_workload(api, observed, write)
+    except kube_errors.KubeError:
+        if pause:  # whatever went wrong, the owner's rollouts must go on
+            with contextlib.suppress(kube_errors.KubeError):
+                _resume(api, observed, target)
+        raise
+    return _resume(api, observed, target) if _was_left_paused(target) else target
+
+
+def _resume_if_left(api: KubeApi, observed: Observed) -> KubeObject | None:
+    """An earlier pass may have ended between its pause and its end."""
+    target = observed.workload
+    return _resume(api, observed, target) if _was_left_paused(target) else target
+
+
+def _was_left_paused(target: KubeObject | None) -> bool:
+    return target is not None and wellknown.RESUME_ANNOTATION in (target["metadata"].get("annotations") or {})
+
+
+def _write_gpu(
+    api: KubeApi,
+    observed: Observed,
+    target: KubeObject | None,
+    operations: Sequence[Mapping[str, Any]],
+    *,
+    pause: bool,
+) -> KubeObject:
+    """The GPU settings, and with `pause` no rollout before `_resume`. Of the version that was read: places in lists move."""
+    assert target is not None
+    wanted = [_same_version(target["metadata"]), *operations]
+    if pause:
+        pointer = "/metadata/annotations/" + wellknown.RESUME_ANNOTATION.replace("/", "~1")
+        if not target["metadata"].get("annotations") and not any(
+            o["path"] == "/metadata/annotations" for o in operations
+        ):
+            wanted.append({"op": "add", "path": "/metadata/annotations", "value": {}})
+        wanted += [
+            {"op": "add", "path": pointer, "value": "true"},
+            {"op": "add", "path": "/spec/paused", "value": True},
+        ]
+    return _patch_workload(api, observed, wanted)
+
+
+def _resume(api: KubeApi, observed: Observed, target: KubeObject | None) -> KubeObject:
+    assert target is not None
+    pointer = "/metadata/annotations/" + wellknown.RESUME_ANNOTATION.replace("/", "~1")
+    operations = [{"op": "remove", "path": pointer}]
+    if target["spec"].get("paused"):
+        operations.append({"op": "remove", "path": "/spec/paused"})
+    return _patch_workload(api, observed, operations)
+
+
+def _patch_workload(api: KubeApi, observed: Observed, operations: Sequence[Mapping[str, Any]]) -> KubeObject:
+    resource = workload_resource(observed.model_service)
+    assert resource is not None
+    assert observed.workload is not None
+    metadata = observed.workload["metadata"]
+    return api.json_patch(resource, metadata["namespace"], metadata["name"], operations)
 
 
 def write_strategy(api: KubeApi, observed: Observed, write: rollout.StrategyWrite) -> KubeObject:

@@ -51,6 +51,11 @@ TOLD_OTHERWISE = [
     Reasons.ACCEPTED,
     Reasons.NO_CONFLICT,
     Reasons.NO_ROLLOUT_RISK,
+    Reasons.GPU_SET,
+    Reasons.GPU_MANAGED_BY_USER,  # gpu
+    Reasons.GPU_MANAGED_BY_DRA,  # gpu
+    Reasons.ENV_MANAGED_BY_USER,  # gpu
+    Reasons.VISIBLE_DEVICE_OUT_OF_RANGE,  # gpu
     Reasons.INJECTED,
     Reasons.DISCOVERED,
     Reasons.VERIFIED,

@@ -12,7 +12,7 @@ import pydantic
 
 from modelservice_api import v1alpha1, wellknown
 from modelservice_api.conditions import ConditionType, Reasons
-from modelservice_operator.core import adapter, backend, checks, injection, naming, rollout, workload
+from modelservice_operator.core import adapter, backend, checks, gpu, injection, naming, rollout, workload
 from modelservice_operator.core.adapter import Rendered
 from modelservice_operator.core.backend import BackendTarget
 from modelservice_operator.core.observed import Observed
@@ -42,6 +42,11 @@ class Plan:
     """Empty applies under managers of ModelServices that no longer exist."""
     strategy: rollout.StrategyWrite | None = None
     """The update strategy: borrowed before the workload is written, or given back when its pods are replaced."""
+    gpu_settings: tuple[gpu.Operation, ...] = ()
+    """GPU settings of the model server's container, by an ordinary patch before the adapter is applied."""
+    one_rollout: bool = False
+    """Several writes change the pod template: the Deployment is paused for them, so that one rollout comes of all."""
+    gpu_verdict: gpu.Verdict | None = None
     workload: WorkloadWrite | None = None
     risks: tuple[rollout.Risk, ...] = ()
     """What the write to the workload may lead to. With `spec.rollout.onRisk: Refuse` there is no write, but a refusal."""
@@ -61,6 +66,8 @@ class ReleasePlan:
 
     strategy: rollout.StrategyWrite | None = None
     """Written before the releases where it is borrowed for them, after them where it is given back."""
+    gpu_settings: tuple[gpu.Operation, ...] = ()
+    one_rollout: bool = False
     releases: tuple[WorkloadWrite, ...] = ()
     delete: tuple[str, ...] = field(default=())
     """Plurals of owned objects to delete, after the template was released."""
@@ -85,11 +92,13 @@ def decide_release(observed: Observed) -> ReleasePlan:
     """The plan for a ModelService that is being deleted. A missing workload or namespace is already released (R28)."""
     releases: tuple[WorkloadWrite, ...] = ()
     strategy, awaits_rollout = None, False
+    settings: tuple[gpu.Operation, ...] = ()
     if observed.workload is not None:
         manager = naming.field_manager(observed.uid)
         if workload.managed_by(observed.workload, manager):
             document = injection.release_document(observed.workload)
             releases = (WorkloadWrite(document=document, manager=manager),)
+            settings = gpu.release(observed.workload)
             strategy = _room_for_release(observed, observed.workload)
             awaits_rollout = strategy is not None or rollout.is_lent(observed.workload)
         elif rollout.is_lent(observed.workload):
@@ -98,6 +107,8 @@ def decide_release(observed: Observed) -> ReleasePlan:
     owned = (("services", observed.service), ("configmaps", observed.config_map))
     return ReleasePlan(
         strategy=strategy,
+        gpu_settings=settings,
+        one_rollout=bool(settings and releases) and observed.workload is not None and _can_pause(observed.workload),
         releases=releases,
         awaits_rollout=awaits_rollout,
         delete=tuple(
@@ -132,18 +143,25 @@ def _decide_adoption(case: checks.Case) -> Plan:
         observed.name, rendered, default_container=_default_container(case.target, manager, found.container)
     )
     injected = ours and injection.exists(template, meta=meta, rendered=rendered)
-    held_back = None if injected else _held_back(case)
+    held = _held_back(case)
+    held_back = None if injected else held
+    wanted = gpu.decide(case.target, found.container, spec.gpu)
+    settings = () if held else wanted.operations
     strategy: rollout.StrategyWrite | None = None
     risks: tuple[rollout.Risk, ...] = ()
-    if injected or held_back:
-        if workload.progress(case.target).complete:
-            strategy = rollout.give_back(case.target)
-    else:
-        risks = rollout.risks(case.target, observed.claims)
+    if not held and (settings or not injected):
+        # Paused by a pass that did not get to its end: that pass asked, and the pods are still those from before.
+        unfinished = wellknown.RESUME_ANNOTATION in workload.annotations(case.target)
+        risks = () if unfinished else rollout.risks(case.target, observed.claims)
         if refusal := _refuse_risk(case, risks):
             return Plan(refusal=refusal, risks=risks, backend=found, rendered=rendered)
         strategy = _room(case.target, spec, risks)
+    elif workload.progress(case.target).complete:
+        strategy = rollout.give_back(case.target)
     return Plan(
+        gpu_settings=settings,
+        gpu_verdict=None if held else wanted.verdict,
+        one_rollout=bool(settings) and not injected and _can_pause(case.target),
         strategy=strategy,
         risks=risks,
         add_finalizer=wellknown.FINALIZER not in (observed.metadata.get("finalizers") or []),
@@ -174,6 +192,11 @@ def _decide_adoption(case: checks.Case) -> Plan:
         injected=injected,
         repairs_drift=not injected and held_back is None and _is_drift(case, rendered),
     )
+
+
+def _can_pause(target: workload.KubeObject) -> bool:
+    """Only Deployments can be paused, and one that its owner paused stays so."""
+    return target.get("kind") == "Deployment" and not (target.get("spec") or {}).get("paused")
 
 
 def _refuse_risk(case: checks.Case, risks: tuple[rollout.Risk, ...]) -> Refusal | None:

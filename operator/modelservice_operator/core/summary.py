@@ -13,7 +13,7 @@ from typing import Any, Literal
 from modelservice_api import v1alpha1
 from modelservice_api.adapter_config import AdapterReport, BackendState
 from modelservice_api.conditions import ConditionType, Reason, Reasons
-from modelservice_operator.core import naming, workload
+from modelservice_operator.core import gpu, naming, workload
 from modelservice_operator.core.observed import Handshake, Observed
 from modelservice_operator.core.plan import Plan
 from modelservice_operator.core.refusal import Refusal
@@ -87,6 +87,8 @@ def summarise(observed: Observed, plan: Plan, result: Result) -> Summary:
     refusal = plan.refusal or result.refusal
     stands = result.workload is not None and workload.owns_adapter(result.workload, naming.field_manager(observed.uid))
     verdicts = [*_admission(refusal), *_risk(plan, refusal), _injected(plan, refusal, stands=stands)]
+    if plan.gpu_verdict is not None:
+        verdicts.append(_gpu(plan.gpu_verdict))
     if stands and result.workload is not None:
         verdicts += [_discovered(observed), _verified(observed), _rollout(result.workload)]
     verdicts.append(_ready(verdicts))
@@ -136,6 +138,15 @@ def _risk(plan: Plan, refusal: Refusal | None) -> list[_Verdict]:
         refusal.message if refused and refusal is not None else f"{told} It was changed as spec.rollout.onRisk says."
     )
     return [_Verdict(type=ConditionType.ROLLOUT_RISK, status="True", reason=plan.risks[0].reason, message=message)]
+
+
+def _gpu(verdict: gpu.Verdict) -> _Verdict:
+    return _Verdict(
+        type=ConditionType.GPU_CONFIGURED,
+        status="True" if verdict.holds else "False",
+        reason=verdict.reason,
+        message=verdict.message,
+    )
 
 
 def _injected(plan: Plan, refusal: Refusal | None, *, stands: bool) -> _Verdict:
@@ -337,13 +348,20 @@ _TOLD = (
     ConditionType.ACCEPTED,
     ConditionType.CONFLICT,
     ConditionType.ROLLOUT_RISK,
+    ConditionType.GPU_CONFIGURED,
     ConditionType.INJECTED,
     ConditionType.DISCOVERED,
     ConditionType.VERIFIED,
     ConditionType.READY,
 )
 _TOLD_ON_WORKLOAD = frozenset(
-    {ConditionType.ACCEPTED, ConditionType.CONFLICT, ConditionType.ROLLOUT_RISK, ConditionType.INJECTED}
+    {
+        ConditionType.ACCEPTED,
+        ConditionType.CONFLICT,
+        ConditionType.ROLLOUT_RISK,
+        ConditionType.GPU_CONFIGURED,
+        ConditionType.INJECTED,
+    }
 )
 _GOOD_WHEN_FALSE = frozenset({ConditionType.CONFLICT, ConditionType.ROLLOUT_RISK, ConditionType.DEGRADED})
 

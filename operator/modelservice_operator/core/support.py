@@ -17,7 +17,6 @@ _UNSUPPORTED: tuple[tuple[str, Callable[[ModelServiceSpec], bool]], ...] = (
     ("backend.torch", lambda spec: spec.backend is not None and spec.backend.torch is not None),
     ("backend.onnx", lambda spec: spec.backend is not None and spec.backend.onnx is not None),
     ("tools.pinning", lambda spec: spec.tools is not None and spec.tools.pinning != "Report"),
-    ("gpu", lambda spec: spec.gpu is not None),
     ("rollout.upgradePolicy", lambda spec: spec.rollout is not None and spec.rollout.upgrade_policy != "Pinned"),
     ("rollout.autoReleaseAfter", lambda spec: spec.rollout is not None and spec.rollout.auto_release_after is not None),
     ("canary", lambda spec: bool(spec.canary)),

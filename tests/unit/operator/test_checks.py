@@ -68,10 +68,10 @@ REFUSALS: list[tuple[str, Observed, str, ConditionType, str]] = [
     ),
     (
         "two of them",
-        spec(canary={"trafficPercent": 1}, gpu={"count": 1}),
+        spec(canary={"trafficPercent": 1}, autoscaling={"minReplicas": 1}),
         "NotSupportedYet",
         ConditionType.ACCEPTED,
-        "spec.gpu, spec.canary",
+        "spec.canary, spec.autoscaling",
     ),
     ("pod mode", spec(injection={"mode": "Pod"}), "NotSupportedYet", ConditionType.ACCEPTED, "spec.injection.mode"),
     (
