@@ -58,7 +58,11 @@ class OpenAPIBackend:
             # Up to 5 MB: parsing and converting it would stall every call in flight.
             reading = await asyncio.to_thread(_read_document, reply, self._config)
             self._described = Description(
-                kind="OpenAPI", fingerprint=fingerprint, tools=reading.tools, notes=reading.notes
+                kind="OpenAPI",
+                fingerprint=fingerprint,
+                tools=reading.tools,
+                notes=reading.notes,
+                because=f"Recognised as OpenAPI: GET {self._config.path} answers with {reading.dialect}.",
             )
         return self._described
 

@@ -45,10 +45,14 @@ _MAX_OTHERS: Final = 200
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reading:
-    """What a document holds: the tools, and sentences about what is not published or was repaired, and why."""
+    """What a document holds: the tools, and sentences about what is not published or was repaired, and why.
+
+    `dialect` is what the document calls itself, such as `OpenAPI 3.1.0`.
+    """
 
     tools: tuple[ToolSpec, ...]
     notes: tuple[str, ...] = ()
+    dialect: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,6 +60,7 @@ class _Source:
     """The document and what is known about it. `config_path` is where it was fetched from."""
 
     document: Mapping[str, Any]
+    dialect: str
     swagger: bool
     legacy: bool
     config_path: str
@@ -115,7 +120,10 @@ def read(document: object, config: OpenAPIConfig, *, is_pattern: Callable[[str],
         else:
             if taken:
                 said.append(f"{entry.shown} shares its name with another operation, so its tool is {name!r}.")
-    return Reading(tools=tuple(tools.values()), notes=(*left_out, *said, *_repair_notes(repairs)))
+    notes = (*left_out, *said, *_repair_notes(repairs))
+    if not tools and not notes:
+        notes = ("The document describes no operation that is published.",)
+    return Reading(tools=tuple(tools.values()), notes=notes, dialect=source.dialect)
 
 
 def _check_document(document: object, config: OpenAPIConfig, is_pattern: Callable[[str], bool]) -> _Source:
@@ -133,6 +141,7 @@ def _check_document(document: object, config: OpenAPIConfig, is_pattern: Callabl
         raise DescribeError("Invalid", "`paths` of the OpenAPI document is not an object.")
     return _Source(
         document=document,
+        dialect=f"{'Swagger' if is_swagger else 'OpenAPI'} {text.line(version, 20)}",
         swagger=is_swagger,
         legacy=is_swagger or version.startswith("3.0"),
         config_path=config.path,

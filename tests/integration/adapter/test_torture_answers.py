@@ -130,7 +130,11 @@ def test_an_application_described_in_swagger_2_is_called_the_same() -> None:
         app.openapi = lambda: swagger  # type: ignore[method-assign]
         with model_server(app) as port:
             async with adapter(port) as running:
-                assert (await running.report())["tools"]["names"] == ["form", "picture", "plain", "upload"]
+                report = await running.report()
+                assert report["tools"]["names"] == ["form", "picture", "plain", "upload"]
+                assert (
+                    report["backend"]["message"] == "Recognised as OpenAPI: GET /openapi.json answers with Swagger 2.0."
+                )
                 assert (await running.call("plain", {"features": [1, 2]}))["structuredContent"]["score"] == 3
                 assert (await running.call("form", {"text": "ab", "times": 2}))["structuredContent"] == {"said": "abab"}
                 sent = {"file": {"filename": "f", "data": base64.b64encode(b"12345").decode()}}
