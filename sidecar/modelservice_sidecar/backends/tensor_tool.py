@@ -5,7 +5,6 @@ Knows no model server. numpy is loaded by the first value that is converted.
 """
 
 import asyncio
-import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -162,8 +161,7 @@ def _worded(signature: Signature, given: Given, outputs: Mapping[str, Tensor], c
         else:
             uri = f"modelservice://answers/{context.ids.request_id}/{key}"
             value = orjson.dumps({"dtype": tensor.datatype, "shape": tensor.shape, "resource": uri})
-            blob = base64.b64encode(tensor.data).decode()
-            resources.append({"uri": uri, "mimeType": tensors.TENSOR_MIME, "blob": blob})
+            resources.append({"uri": uri, "mimeType": tensors.TENSOR_MIME, "blob": codec.to_base64(tensor)})
         parts.append(orjson.dumps(key) + b":" + value)
     raw = b"{" + b",".join(parts) + b"}"
     content: list[dict[str, Any]] = [{"type": "text", "text": raw.decode()}]

@@ -130,6 +130,9 @@ def from_flat(value: object, datatype: str, shape: object, *, limit: int, nulls:
     _check_types(leaves, known, nested, nulls=nulls)
     if known == "BYTES":
         return Tensor(datatype=known, shape=sizes, data=_join_strings(leaves, limit))
+    found = np.empty(len(leaves), _DTYPES[known])
+    if leaves and _fill(found, leaves, known):
+        return Tensor(datatype=known, shape=sizes, data=found.view(np.uint8).data)
     if known in FLOATS:
         leaves = [nan if leaf is None else leaf for leaf in leaves] if nulls else leaves
         return Tensor(datatype=known, shape=sizes, data=_floats(leaves, known, nested, finite=not nulls))
@@ -205,7 +208,15 @@ def to_flat_json(tensor: Tensor) -> bytes:
     values = array(tensor).reshape(-1)
     if tensor.datatype == "BYTES":
         return orjson.dumps([item.decode("utf-8", "replace") for item in values.tolist()])
-    return _dumped(values) if values.size else b"[]"
+    pieces = (_dumped(values[at : at + _PIECE])[1:-1] for at in range(0, values.size, _PIECE))
+    return b"[" + b",".join(pieces) + b"]"
+
+
+def to_base64(tensor: Tensor) -> str:
+    """The tensor's bytes in base64."""
+    view = memoryview(tensor.data)
+    pieces = (binascii.b2a_base64(view[at : at + _RAW_PIECE], newline=False) for at in range(0, len(view), _RAW_PIECE))
+    return b"".join(pieces).decode("ascii")
 
 
 def from_fields(fields: Mapping[str, Any], *, limit: int) -> Tensor:
@@ -278,6 +289,9 @@ _PIECE: Final = 16_384
 
 _BASE64_PIECE: Final = 256 * 1024
 """Characters that are decoded at once, for the same reason; a multiple of four."""
+
+
+_RAW_PIECE: Final = _BASE64_PIECE // 4 * 3
 
 
 def _base64(text: str) -> bytes:
@@ -389,7 +403,7 @@ _JSON_TYPES: Final[dict[Datatype, frozenset[type]]] = {
 def _check_types(leaves: list[Any], datatype: Datatype, shape: tuple[int, ...], *, nulls: bool) -> None:
     """Leaves of JSON that no schema has seen: a bool is no number, and a number with a point is no integer."""
     allowed = _JSON_TYPES[datatype] | ({type(None)} if nulls and datatype in FLOATS else set())
-    if set(map(type, leaves)) <= allowed:
+    if all(set(map(type, leaves[at : at + _PIECE])) <= allowed for at in range(0, len(leaves), _PIECE)):
         return
     number = next(number for number, leaf in enumerate(leaves) if type(leaf) not in allowed)
     raise CodecError(f"is no {datatype}", _path(number, shape))
