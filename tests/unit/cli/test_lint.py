@@ -16,6 +16,7 @@ from adapter_harness import adapter, run
 from model_apps import model_server, named_app, torture_app
 from modelservice_api.adapter_config import AdapterConfig, ToolOverride, ToolsConfig
 from modelservice_cli.__main__ import main
+from openai_servers import scripted
 
 
 class Score(BaseModel):
@@ -107,6 +108,32 @@ def test_an_mcp_endpoint_is_read_page_by_page(capsys: pytest.CaptureFixture[str]
 
     run(test)
     assert "there are 130 tools" in capsys.readouterr().out
+
+
+@pytest.mark.promise("tools-lint")
+def test_other_kinds_of_model_servers_are_recognised_and_read(capsys: pytest.CaptureFixture[str]) -> None:
+    with scripted() as (_, port):
+        assert lint(f"http://127.0.0.1:{port}") == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("chat: ") for line in lines)
+    app = FastAPI(openapi_url=None)
+    v2: dict[str, Any] = {"name": "s", "version": "1", "extensions": ["model_repository"]}
+    tensors = {
+        "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 4]}],
+        "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1]}],
+    }
+
+    def ready() -> dict[str, bool]:
+        return {"ready": True}
+
+    app.get("/v2")(lambda: v2)
+    app.get("/v2/health/ready")(ready)
+    app.post("/v2/repository/index")(lambda: [{"name": "m", "version": "1", "state": "READY"}])
+    app.get("/v2/models/m")(lambda: {"name": "m", "versions": ["1"], "platform": "p", **tensors})
+    app.get("/v2/models/m/ready")(ready)
+    with model_server(app) as port:
+        lint(f"http://127.0.0.1:{port}")
+    assert "1 tool, about" in capsys.readouterr().out
 
 
 @contextmanager
