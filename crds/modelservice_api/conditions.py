@@ -168,7 +168,8 @@ class Reasons:
     )
     NO_TOOLS = Reason(
         name="NoTools",
-        sentence="The model server offers nothing that is published; check include, exclude, filter and models.",
+        sentence="The model server offers nothing that is published, or more than anybody chose; "
+        "check include, exclude, filter and models.",
     )
 
     MODEL_SPEC_CONFLICT = Reason(
