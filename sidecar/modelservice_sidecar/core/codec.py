@@ -377,10 +377,18 @@ def _flatten(value: object) -> tuple[tuple[int, ...], list[Any]]:
                 raise CodecError(f"has {size} where the first of its kind has {length}", _path(number, shape))
         shape.append(length)
         level = list(chain.from_iterable(level))
-    if list in set(map(type, level)):
+    if list in _types(level):
         number = next(number for number, item in enumerate(level) if isinstance(item, list))
         raise CodecError("is a list where the first of its kind is not", _path(number, shape))
     return tuple(shape), level
+
+
+def _types(leaves: list[Any]) -> set[type]:
+    """Every type among them, looked for piece by piece."""
+    found: set[type] = set()
+    for at in range(0, len(leaves), _PIECE):
+        found.update(map(type, leaves[at : at + _PIECE]))
+    return found
 
 
 def _path(number: int, shape: list[int] | tuple[int, ...]) -> str:
@@ -403,7 +411,7 @@ _JSON_TYPES: Final[dict[Datatype, frozenset[type]]] = {
 def _check_types(leaves: list[Any], datatype: Datatype, shape: tuple[int, ...], *, nulls: bool) -> None:
     """Leaves of JSON that no schema has seen: a bool is no number, and a number with a point is no integer."""
     allowed = _JSON_TYPES[datatype] | ({type(None)} if nulls and datatype in FLOATS else set())
-    if all(set(map(type, leaves[at : at + _PIECE])) <= allowed for at in range(0, len(leaves), _PIECE)):
+    if _types(leaves) <= allowed:
         return
     number = next(number for number, leaf in enumerate(leaves) if type(leaf) not in allowed)
     raise CodecError(f"is no {datatype}", _path(number, shape))
