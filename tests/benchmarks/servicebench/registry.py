@@ -4,12 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from servicebench import adapter_call, adapter_rss, adapter_start, openai_stream, schema_validate
+from servicebench import (
+    adapter_call,
+    adapter_rss,
+    adapter_start,
+    openai_stream,
+    schema_validate,
+    tensor_1mb,
+    tensor_msgpack,
+)
 from servicebench.report import Report
 
 Benchmark = Callable[..., Report]
 """Called with the cores and, as `quick`, whether only to try it out."""
 
 BENCHMARKS: dict[str, Benchmark] = {
-    module.NAME: module.run for module in (adapter_rss, adapter_start, adapter_call, openai_stream, schema_validate)
+    module.NAME: module.run
+    for module in (
+        adapter_rss,
+        adapter_start,
+        adapter_call,
+        openai_stream,
+        schema_validate,
+        tensor_1mb,
+        tensor_msgpack,
+    )
 }

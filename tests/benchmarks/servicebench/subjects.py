@@ -68,11 +68,12 @@ def running(subject: Subject, backend_port: int, cores: Cores) -> Iterator[Runni
             yield started
 
 
-def start_adapter(backend_port: int, cores: Cores, folder: Path) -> Running:
+def start_adapter(backend_port: int, cores: Cores, folder: Path, *, config: AdapterConfig | None = None) -> Running:
     """The adapter; ready when it has found the model server's tool."""
-    config = folder / "config.json"
-    config.write_text(AdapterConfig(server=ServerConfig(name="bench", version="1")).to_json())
-    command = [sys.executable, "-m", "modelservice_sidecar", "--config", str(config), "--drain-seconds", "0"]
+    file = folder / "config.json"
+    config = config or AdapterConfig(server=ServerConfig(name="bench", version="1"))
+    file.write_text(config.to_json())
+    command = [sys.executable, "-m", "modelservice_sidecar", "--config", str(file), "--drain-seconds", "0"]
     command += ["--bind", "127.0.0.1", "--admin-bind", "127.0.0.1", "--mcp-port", "0", "--admin-port", "0"]
     child = Child(ADAPTER, [*command, "--backend-port", str(backend_port)], core=cores.subject)
     try:
