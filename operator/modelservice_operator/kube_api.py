@@ -115,7 +115,7 @@ class ClusterApi:
 
     def get_document(self, path: str) -> Object:
         """What the API server says about itself at a path that is no resource's."""
-        return self._request("GET", path)
+        return self._request("GET", path, accept="application/json, application/jwk-set+json")
 
     def list(self, resource: Resource, namespace: str, label_selector: str = "") -> Sequence[Object]:
         """All objects of the namespace, or of `ALL_NAMESPACES`, that match."""
@@ -177,8 +177,9 @@ class ClusterApi:
         query: Sequence[tuple[str, str]] = (),
         body: Any = None,
         content_type: str = "application/json",
+        accept: str = "application/json",
     ) -> Object:
-        headers = {"Accept": "application/json", "Content-Type": content_type}
+        headers = {"Accept": accept, "Content-Type": content_type}
         try:
             verb, url, headers, sent, _ = self._client.param_serialize(
                 method,

@@ -21,6 +21,9 @@ class CrashingApi:
     def get(self, resource: Resource, namespace: str, name: str) -> Any:
         return self._api.get(resource, namespace, name)
 
+    def get_document(self, path: str) -> Any:
+        return self._api.get_document(path)
+
     def list(self, resource: Resource, namespace: str, label_selector: str = "") -> Sequence[Any]:
         return self._api.list(resource, namespace, label_selector)
 
