@@ -77,6 +77,8 @@ class CallContext:
     cache: str = ""
     retries: int = 0
     batch_rows: int = 0
+    retried: bool = False
+    """A stage sends failed calls again, so the backend does not."""
     headers: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -46,7 +46,8 @@ class HttpCalls:
     ) -> Reply:
         """Send a request with the call's ids and wait for the whole answer. Raises what `Pool.request` raises.
 
-        `patient`: where the server is busy and says for how long, wait so long and send again while the call has time.
+        `patient`: where the server is busy and says for how long, wait so long and send again while the call has time,
+        unless a stage of the pipeline sees to that.
         """
         ids = context.ids
         request.headers.append((b"x-request-id", ids.request_id.encode("ascii")))
@@ -56,7 +57,7 @@ class HttpCalls:
             request.headers.append((b"tracestate", ids.state.encode("ascii")))
         with self.running(context):
             reply = await self._pool.request(request, on_head=on_head, limit=limit)
-            if patient and reply.status in BUSY:
+            if patient and not context.retried and reply.status in BUSY:
                 clock = asyncio.get_running_loop().time
                 for _ in range(MAX_AGAIN):
                     wait = asked_to_wait(reply.headers)

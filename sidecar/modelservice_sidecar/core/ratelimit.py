@@ -14,7 +14,9 @@ MAX_SUBJECTS: Final = 20_000
 """Buckets of users that are remembered; beyond it those go that were not used for longest. About 4 MB."""
 
 _TIE: Final = 0.01
-"""Of a token's interval: what sums of rounded intervals may be off, and how much early a token may be there."""
+_LONGEST_TIE: Final = 0.001
+"""What sums of rounded intervals may be off, and how early a token may be there: a hundredth of its interval, at most a
+millisecond."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -158,5 +160,5 @@ class Buckets:
 
 
 def _draw(name: BucketName, scope: str, bucket: Bucket) -> Draw:
-    most = bucket.period - bucket.interval * (1 - _TIE)
+    most = bucket.period - bucket.interval + min(bucket.interval * _TIE, _LONGEST_TIE)
     return Draw(name, name in {"per_user", "tool_per_user"}, scope, bucket.interval, most)

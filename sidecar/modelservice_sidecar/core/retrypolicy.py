@@ -61,6 +61,8 @@ def may_repeat(error: BackendError, *, idempotent: bool, status: int) -> bool:
     """
     if isinstance(error, BackendUnreachableError):
         return True  # nothing was sent
+    if isinstance(error, BackendBusyError) and error.retry_after is not None:
+        return True  # who says when to come back has done nothing
     if not idempotent:
         return False
     if isinstance(error, BackendFailureError):

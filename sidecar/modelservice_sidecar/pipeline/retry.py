@@ -30,6 +30,7 @@ class Retry:
 
     async def __call__(self, call: Call) -> Answer:
         self._budget.pay_in()
+        call.context.retried = True
         attempt = 1
         while True:
             try:

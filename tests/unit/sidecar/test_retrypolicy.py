@@ -27,6 +27,12 @@ def test_only_what_was_not_sent_or_does_no_harm_is_sent_again(kind: type[Backend
     assert retrypolicy.may_repeat(kind("x"), idempotent=idempotent, status=500) is expected
 
 
+@pytest.mark.parametrize("idempotent", [True, False])
+def test_a_busy_model_server_that_says_when_has_done_nothing(idempotent: bool) -> None:
+    busy = errors.BackendBusyError("x", retry_after=0.0)
+    assert retrypolicy.may_repeat(busy, idempotent=idempotent, status=503)
+
+
 def test_a_redirect_would_be_the_same_the_next_time() -> None:
     assert not retrypolicy.may_repeat(errors.BackendFailureError("x"), idempotent=True, status=307)
 
