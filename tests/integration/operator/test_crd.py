@@ -21,6 +21,11 @@ TENSOR = {"name": "x", "datatype": "FP32", "shape": [1]}
 BUCKET = {"maxTokens": 1, "refillPeriod": "1s"}
 
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    ("auth without an issuer", {"auth": {"issuers": []}}, "spec.auth.issuers"),
+    ("auth that names none", {"auth": {"anonymousTools": ["status"]}}, "spec.auth.issuers"),
+    ("an issuer by its address", {"auth": {"issuers": ["https://idp.test"]}}, "spec.auth.issuers[0]"),
+    ("a public URL with a query", {"auth": {"issuers": ["a"], "publicUrl": "https://x/?a=b"}}, "spec.auth.publicUrl"),
+    ("a public URL that is a script", {"auth": {"issuers": ["a"], "publicUrl": "javascript:x"}}, "spec.auth.publicUrl"),
     ("no workload", {"workloadRef": None}, "spec.workloadRef"),
     ("a workload without a name", {"workloadRef": {"kind": "Deployment"}}, "spec.workloadRef.name"),
     ("an empty workload name", {"workloadRef": {"name": ""}}, "spec.workloadRef.name"),
@@ -99,7 +104,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
 ANSWERED: list[tuple[str, dict[str, Any], str]] = [
     ("a canary", {"canary": {"trafficPercent": 101}}, "NotSupportedYet"),
     ("autoscaling", {"autoscaling": {"minReplicas": 9, "maxReplicas": 1}}, "NotSupportedYet"),
-    ("auth", {"auth": {"issuers": ["platform"]}}, "NotSupportedYet"),
+    ("an issuer that nobody set up", {"auth": {"issuers": ["platform"]}}, "UnknownIssuer"),
     ("a GPU", {"gpu": {"count": 1}}, "NotSupportedYet"),
     ("pod mode", {"injection": {"mode": "Pod"}}, "NotSupportedYet"),
     ("declared tensors", {"model": {"inputs": [TENSOR]}}, "NotSupportedYet"),
@@ -172,7 +177,7 @@ def test_every_block_of_the_design_is_accepted_and_named_in_the_refusal(harness:
     harness.reconcile("fraud")
     conditions = {found["type"]: found for found in harness.get("modelservices", "fraud")["status"]["conditions"]}
     assert conditions["Accepted"]["reason"] == "NotSupportedYet"
-    for field in ("backend.v2", "auth", "warmUp", "gpu"):
+    for field in ("backend.v2", "warmUp", "gpu"):
         assert f"spec.{field}" in conditions["Accepted"]["message"]
     harness.delete_if_there("modelservices", "fraud")
 
