@@ -434,11 +434,12 @@ class ServerInfo(_Type):
 
 
 class BackendStatus(_Type):
-    """The model server that was found."""
+    """The model server that was found. `source` is where its port was read."""
 
     type: ShortText
     container: ContainerName
     port: Port
+    source: Literal["spec", "ports", "probes", "services", "environment", "arguments"] = "spec"
 
 
 class InjectionStatus(_Type):

@@ -69,6 +69,7 @@ def gather(sources: Sources, model_service: workload.KubeObject) -> Observed:
         config_map=sources.api.get(kube_api.CONFIG_MAPS, namespace, naming.config_map(name)),
         adapters=_observe_adapters(sources, model_service, target),
         claims=_claim_modes(sources.api, namespace, target),
+        services=_services(sources.api, namespace, target),
         adapter_image=sources.adapter_image,
         auth=sources.auth,
         cluster_keys=_cluster_keys(sources, model_service),
@@ -169,6 +170,16 @@ def _claim_modes(api: KubeApi, namespace: str, target: workload.KubeObject | Non
             if claim is not None:
                 found[name] = tuple(str(mode) for mode in (claim.get("spec") or {}).get("accessModes") or [])
     return found
+
+
+def _services(api: KubeApi, namespace: str, target: workload.KubeObject | None) -> tuple[workload.KubeObject, ...]:
+    """Services are looked at only for a template without declared ports, which has nothing better to say."""
+    if target is None:
+        return ()
+    containers = workload.containers(workload.pod_template(target))
+    if any(container.get("ports") for container in containers if container.get("name") != wellknown.ADAPTER_CONTAINER):
+        return ()
+    return tuple(api.list(kube_api.SERVICES, namespace))
 
 
 def _observe_adapters(

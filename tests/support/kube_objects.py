@@ -120,6 +120,7 @@ def observed(
         "config_map": None,
         "adapters": AdapterObservation(),
         "claims": {},
+        "services": (),
         "adapter_image": IMAGE,
     }
     return Observed(**{**values, **changes})

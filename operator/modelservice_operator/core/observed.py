@@ -70,6 +70,8 @@ class Observed:
     adapters: AdapterObservation
     claims: Mapping[str, tuple[str, ...]]
     """Access modes of the PersistentVolumeClaims that the workload's pod template names."""
+    services: Sequence[KubeObject]
+    """The namespace's Services, for workloads that declare no port; empty where nothing had to be looked up."""
     adapter_image: str
     """The image for adoptions that name none."""
     auth: AuthSettings = NO_ISSUERS

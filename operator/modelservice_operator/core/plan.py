@@ -128,7 +128,7 @@ def _decide_adoption(case: checks.Case) -> Plan:
     template = workload.pod_template(case.target)
     manager = naming.field_manager(observed.uid)
     ours = workload.owns_adapter(case.target, manager)
-    found = backend.resolve(template, spec.backend or v1alpha1.Backend())
+    found = backend.resolve(template, spec.backend or v1alpha1.Backend(), observed.services)
     if isinstance(found, Refusal):
         return Plan(refusal=found)
     ports = adapter.choose_ports(

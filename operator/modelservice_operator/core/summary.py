@@ -298,6 +298,7 @@ def _facts(observed: Observed, plan: Plan, verdicts: list[_Verdict], *, stands: 
         "type": _backend_type(report, facts.get("backend"), observed),
         "container": plan.backend.container,
         "port": plan.backend.port,
+        "source": plan.backend.source,
     }
     facts["injection"] = {
         "mode": "Workload",

@@ -59,7 +59,7 @@ def test_a_ready_model_publishes_its_address_tools_and_server() -> None:
     assert told.status["address"] == {"url": "http://fraud-mcp.ml.svc:8931/mcp"}
     assert told.status["tools"] == {"count": 2, "hash": "sha256:2", "names": ["predict", "train"]}
     assert told.status["serverInfo"] == {"name": "fraud", "version": "1", "protocolVersions": ["2026-07-28"]}
-    assert told.status["backend"] == {"type": "OpenAPI", "container": "server", "port": 8000}
+    assert told.status["backend"] == {"type": "OpenAPI", "container": "server", "port": 8000, "source": "ports"}
     assert told.look_again_after == summary.READY_RECHECK_SECONDS
     assert [event.reason.name for event in told.events] == ["Injected", "Discovered", "Verified", "Ready"]
 
