@@ -4,7 +4,7 @@ Owns what counts as such a message, within bounds: the plain part is at most 200
 decoder's own bound, keys are strings, and bytes stand nowhere but in a tensor. Apart from tensors it means what the same JSON
 would mean: no NaN, no extension types, and of repeated keys the last counts. Tensors are views of the body.
 
-Imports msgspec, and numpy where a tensor comes: import it where the first such message comes.
+Imports msgspec and numpy: import it where the first such message comes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,6 +15,7 @@ import msgspec
 import orjson
 
 from modelservice_sidecar.backends.tensor_tool import MAX_TENSOR_BYTES
+from modelservice_sidecar.core import codec
 from modelservice_sidecar.core.errors import InvalidArgumentsError
 from modelservice_sidecar.core.rpc import MAX_BATCH
 from modelservice_sidecar.core.tensors import MAX_RANK
@@ -72,8 +73,6 @@ def tensors(arguments: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         InvalidArgumentsError: one is not what it says.
     """
-    from modelservice_sidecar.core import codec
-
     found: dict[str, Any] = dict(arguments)
     for name, value in arguments.items():
         if isinstance(value, TensorFields):
@@ -106,8 +105,6 @@ def load_answer(body: bytes) -> dict[str, Any]:
     Raises:
         BadMessageError: it is none.
     """
-    from modelservice_sidecar.core import codec
-
     try:
         message = _any.decode(body)
         tensors_told = message["result"].get("tensors", {}) if "result" in message else {}

@@ -8,7 +8,9 @@ a model needs.
 
 import asyncio
 import re
+import sys
 from collections.abc import Callable
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 
 OFF: Final = "Not found; the Open Inference Protocol is served here with spec.mcp.binaryTransfer: true"
 
+_WIRE: Final = "modelservice_sidecar.core.v2_wire"
 _PATH: Final = re.compile(r"/v2/models/([A-Za-z0-9_-]{1,64})(/ready|/infer)?")
 _PATHS: Final = "Not found; there are /v2, /v2/health and /v2/models/NAME, and models have no versions here"
 _LARGE_JSON: Final = 64 * 1024
@@ -123,7 +126,7 @@ class V2Endpoint:
                     requests.ask_for_scope(inbound, error.scope)
                 requests.say_when(inbound, error.retry_after)
                 if record.outcome == "ok":  # it failed before or after the pipeline, which notes its own failures
-                    record.outcome, record.error = errors.telling(error).outcome, str(error)[:300]
+                    record.outcome, record.error = errors.telling(error).outcome, errors.own_words(error)
                 status, body = _failed(error)
             return status, body
         finally:
@@ -156,6 +159,8 @@ class V2Endpoint:
 
 
 async def _read(inbound: Inbound) -> "InferRequest":
+    if _WIRE not in sys.modules:  # it brings numpy, which takes a tenth of a second
+        await asyncio.to_thread(import_module, _WIRE)
     from modelservice_sidecar.core import v2_wire
 
     try:
