@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -175,6 +176,25 @@ def test_large_values_give_the_same_off_the_loop(value: Any) -> None:
     datatype = value.datatype if isinstance(value, Tensor) else "FP32"
     given = read(signature(spec("a", -1, 1000, datatype=datatype)), a=value)
     assert given.tensors["a"].shape == (300, 1000)
+
+
+def test_what_takes_long_leaves_the_event_loop_and_what_is_quick_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[int] = []
+    monkeypatch.setattr(codec, "non_finite_path", lambda _: threads.append(threading.get_ident()))
+    found = signature(spec("a", -1), outputs=(spec("s", -1),))
+    here = threading.get_ident()
+    for small in ([0.5] * 1000, as_base64(base64.b64encode(bytes(4000)).decode(), 1000), fp32(*[0.5] * 1000)):
+        read(found, a=small)
+    answer(found, {"s": fp32(*[0.5] * 1000)})
+    assert threads == [here] * 4
+    threads.clear()
+    size = 4 * 1024 * 1024
+    large = Tensor(datatype="FP32", shape=(size,), data=bytes(size * 4))
+    for value in ([0.5] * 100_000, as_base64(base64.b64encode(bytes(2_000_000)).decode(), 500_000), large):
+        read(found, a=value)
+    answer(found, {"s": large})
+    assert len(threads) == 4
+    assert here not in threads
 
 
 def test_a_tool_says_its_shapes_and_has_a_name_clients_take() -> None:
