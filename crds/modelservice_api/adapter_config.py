@@ -259,12 +259,25 @@ class ToolRateLimitConfig(_Document):
     shared: TokenBucketConfig | None = None
 
 
+class RateLimitStoreConfig(_Document):
+    """A Redis or Valkey that all pods count in, below `prefix`.
+
+    While it does not answer, `Open` lets each pod count for itself and `Closed` lets no call through that has a bucket.
+    """
+
+    host: str
+    port: Annotated[int, Field(ge=1, le=65535)] = 6379
+    prefix: str
+    failure_mode: Literal["Open", "Closed"]
+
+
 class RateLimitingConfig(_Document):
-    """Token buckets. A user is a verified subject; all callers without one are one user."""
+    """Token buckets. A user is a verified subject; all callers without one are one user. Without a store each pod counts alone."""
 
     per_user: TokenBucketConfig | None = None
     shared: TokenBucketConfig | None = None
     tools: tuple[ToolRateLimitConfig, ...] = ()
+    store: RateLimitStoreConfig | None = None
 
 
 class CacheConfig(_Document):

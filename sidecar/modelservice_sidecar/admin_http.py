@@ -6,12 +6,16 @@ pod without its model is still the right place to ask), metrics never stall a ca
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 from modelservice_api.adapter_config import AdapterReport
 from modelservice_sidecar.inbound import Receive, Scope, Send
-from modelservice_sidecar.telemetry import CONTENT_TYPE, Telemetry
+from modelservice_sidecar.telemetry import Telemetry
 
+_TEXT: Final = ""
+_OPEN_METRICS: Final = "application/openmetrics-text; version=1.0.0"
+"""The two formats, by the Accept header that asks for them: the second has exemplars."""
 METRICS_KEPT_FOR: Final = 1.0
 """Seconds for which rendered metrics are served again: scrapers are several, and rendering costs milliseconds."""
 
@@ -31,9 +35,7 @@ class AdminEndpoint:
         self._draining = draining
         self._telemetry = telemetry
         self._monotonic = monotonic
-        self._rendering: asyncio.Task[bytes] | None = None
-        self._rendered = b""
-        self._rendered_at = float("-inf")
+        self._exposition = {accept: _Kept() for accept in (_OPEN_METRICS, _TEXT)}
 
     async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
         path = scope["path"]
@@ -44,28 +46,48 @@ class AdminEndpoint:
         elif path == "/healthz":
             await _answer(send, 200, b"ok\n")
         elif path == "/readyz":
-            draining = self._draining()
-            await _answer(send, 503 if draining else 200, b"draining\n" if draining else b"ok\n")
+            status, body = self._readiness()
+            await _answer(send, status, body)
         elif path == "/tools":
             body = self._report().model_dump_json(by_alias=True).encode()
             await _answer(send, 200, body, b"application/json")
         else:
-            await _answer(send, 200, await self._metrics(), CONTENT_TYPE.encode())
+            accepted = b",".join(value for name, value in scope["headers"] if name == b"accept")
+            accept = _OPEN_METRICS if b"application/openmetrics-text" in accepted.lower() else _TEXT
+            body, content_type = await self._metrics(accept)
+            await _answer(send, 200, body, content_type.encode(), extra=[(b"vary", b"Accept")])
 
-    async def _metrics(self) -> bytes:
-        if self._monotonic() - self._rendered_at < METRICS_KEPT_FOR:
-            return self._rendered
-        if self._rendering is None:
-            self._rendering = asyncio.ensure_future(self._render())
-        return await asyncio.shield(self._rendering)
+    def _readiness(self) -> tuple[int, bytes]:
+        """A bad config document is told and takes no pod out: the last good one serves on."""
+        if self._draining():
+            return 503, b"draining\n"
+        error = self._report().config_error
+        return 200, f"ok\nconfig rejected, the last good one is obeyed: {error}\n".encode() if error else b"ok\n"
 
-    async def _render(self) -> bytes:
+    async def _metrics(self, accept: str) -> tuple[bytes, str]:
+        kept = self._exposition[accept]
+        if self._monotonic() - kept.at < METRICS_KEPT_FOR:
+            return kept.rendered
+        if kept.rendering is None:
+            kept.rendering = asyncio.ensure_future(self._render(accept, kept))
+        return await asyncio.shield(kept.rendering)
+
+    async def _render(self, accept: str, kept: "_Kept") -> tuple[bytes, str]:
         try:
-            self._rendered = await asyncio.to_thread(self._telemetry.render)
-            self._rendered_at = self._monotonic()
-            return self._rendered
+            kept.rendered = await asyncio.to_thread(self._telemetry.render, accept)
+            kept.at = self._monotonic()
+            return kept.rendered
         finally:
-            self._rendering = None
+            kept.rendering = None
+
+
+@dataclass(kw_only=True, slots=True)
+class _Kept:
+    """The metrics in one format as they were rendered last, and the rendering that is under way."""
+
+    rendered: tuple[bytes, str] = (b"", "")
+    at: float = float("-inf")
+    rendering: "asyncio.Task[tuple[bytes, str]] | None" = None
 
 
 async def _answer(

@@ -10,9 +10,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from modelservice_api.adapter_config import AdapterConfig, AdapterReport, BackendReport, ToolsReport
+from modelservice_api.adapter_config import AdapterConfig, AdapterReport, BackendReport, LoggingConfig, ToolsReport
 from modelservice_sidecar import inbound as requests
-from modelservice_sidecar import memory, vetting
+from modelservice_sidecar import log, memory, vetting
 from modelservice_sidecar.admin_http import AdminEndpoint
 from modelservice_sidecar.auth.pace import KeyPace
 from modelservice_sidecar.backends.base import Backend, Description
@@ -21,6 +21,7 @@ from modelservice_sidecar.clock import Clock
 from modelservice_sidecar.config_file import BadDocumentError, ConfigFile
 from modelservice_sidecar.core import revisions, trace
 from modelservice_sidecar.core.catalogue import Catalogue
+from modelservice_sidecar.core.redaction import Redactor
 from modelservice_sidecar.discovery import Discovery, Pace
 from modelservice_sidecar.exchange import Timing
 from modelservice_sidecar.inbound import ASGIApp, Receive, Scope, Send
@@ -35,6 +36,7 @@ from modelservice_sidecar.peers import Peers
 from modelservice_sidecar.pipeline.chain import Pipeline
 from modelservice_sidecar.published import Published, publish
 from modelservice_sidecar.rpc_http import RpcEndpoint
+from modelservice_sidecar.spans import TracingUnavailableError
 from modelservice_sidecar.subscriptions import Subscriptions
 from modelservice_sidecar.telemetry import Telemetry
 from modelservice_sidecar.upstream import Pool
@@ -77,7 +79,7 @@ class Adapter:
         """When the last request came since draining began, on the loop's clock."""
         self.writer = writer
         self.subscriptions = Subscriptions()
-        self.telemetry = Telemetry(writer=writer)
+        self.telemetry = Telemetry(writer=writer, wall=clock.wall)
         self._options = options
         self._tasks: list[asyncio.Task[None]] = []
         self._pipeline = Pipeline(config, self.telemetry, monotonic=clock.monotonic)
@@ -87,6 +89,9 @@ class Adapter:
             max_connections=config.limits.max_concurrency + _SPARE_CONNECTIONS,
         )
         self._file = options.config_file
+        self.config_error = "" if self._file is None else self._file.problem
+        """What is wrong with a newer document than the one that is obeyed."""
+        self._config_loaded_at = clock.wall()
         self._published = Published()
         self._backend: Backend | None = None
         self._conflict: str | None = None
@@ -96,7 +101,9 @@ class Adapter:
         self._verifier: Verifier | None = _new_verifier(clock, options, writer) if config.auth is not None else None
         self._gate = self._find_gate(config)
         self._snapshot = self._take_snapshot()
-        self.discovery = Discovery(self._pool, config, on_found=self._publish, writer=writer, pace=options.pace)
+        self.discovery = Discovery(
+            self._pool, config, on_found=self._publish, on_left=self._retire, writer=writer, pace=options.pace
+        )
         self.calls = Calls(
             snapshot=self.snapshot,
             telemetry=self.telemetry,
@@ -195,6 +202,7 @@ class Adapter:
         return AdapterReport(
             server=self.config.server,
             config_digest=self.config.digest(),
+            config_error=self.config_error,
             backend=self.discovery.report,
             tools=ToolsReport(count=len(catalogue.tools), hash=catalogue.hash, names=catalogue.names),
             protocol_versions=revisions.ALL,
@@ -204,6 +212,7 @@ class Adapter:
         """Begin to look for the model server, for the keys of tokens, and at the config file."""
         if self._verifier is not None:
             self._verifier.configure(self.config.auth)
+        await self._configure_tracing(self.config)
         self._tasks.append(asyncio.create_task(self.discovery.run()))
         if self._file is not None:
             self._tasks.append(asyncio.create_task(self._watch_config(self._file)))
@@ -219,10 +228,12 @@ class Adapter:
         self._tasks.clear()
         await self.discovery.aclose()
         await self._pool.aclose()
+        await self._pipeline.aclose()
         if self._verifier is not None:
             await self._verifier.aclose()
         if self._peers is not None:
             await self._peers.aclose()
+        await self.telemetry.tracing.aclose()
         self.writer.flush()
 
     def begin_drain(self) -> None:
@@ -247,6 +258,8 @@ class Adapter:
             # Calls in flight keep the old peers until they end; their connections are never reused.
             self._peers = self._find_peers(config)
         self._snapshot = self._take_snapshot()
+        if (config.tracing, config.server) != (before.tracing, before.server):
+            await self._configure_tracing(config)
         if (config.backend, config.model) != (before.backend, before.model):
             await self.discovery.reconfigure(config)
         elif (config.tools, config.warm_up) != (before.tools, before.warm_up):
@@ -255,15 +268,50 @@ class Adapter:
     async def _watch_config(self, file: ConfigFile) -> None:
         while True:
             if file.changed():
-                try:
-                    config = file.read()
-                except BadDocumentError as error:
-                    self.writer.event("config_rejected", message=f"{error}. The configuration stays as it was.")
-                else:
-                    if config is not None and config != self.config:
-                        await self.reconfigure(config)
-                        self.writer.event("config_loaded", digest=config.digest())
+                await self._reload(file)
             await asyncio.sleep(self._options.config_poll)
+
+    async def _reload(self, file: ConfigFile) -> None:
+        """Obey the document as it is now. One that cannot be obeyed changes nothing but what is said about it."""
+        before = self.config
+        try:
+            config = file.read()
+            if config is not None and config != before:
+                await self.reconfigure(config)
+                self.writer.event("config_loaded", digest=config.digest())
+        except BadDocumentError as error:
+            self.config_error = str(error)
+            self.writer.event("config_rejected", message=f"{error}. The configuration stays as it was.")
+        except Exception as error:  # noqa: BLE001 - a fault of ours must not end the watch: the next document may be well
+            self.config = before
+            self._gate = self._find_gate(before)
+            self._snapshot = self._take_snapshot()
+            self.config_error = f"{file.path}: this version of the adapter cannot obey it ({type(error).__name__})"
+            self.writer.event(
+                "config_rejected",
+                message=f"{self.config_error}. The configuration stays as it was.",
+                error=log.fault(error),
+            )
+        else:
+            self.config_error = ""
+            self._config_loaded_at = self._clock.wall()
+
+    async def _configure_tracing(self, config: AdapterConfig) -> None:
+        try:
+            await self.telemetry.tracing.configure(config.tracing, config.server)
+        except TracingUnavailableError as error:
+            self.writer.event("tracing_unavailable", message=str(error))
+
+    def _retire(self, backend: Backend) -> None:
+        """Close a backend that a new configuration replaced, when its last call has ended or its time is up."""
+
+        async def close(seconds: float) -> None:
+            try:
+                await self.calls.until_left(backend, seconds)
+            finally:
+                await backend.aclose()
+
+        self._tasks.append(asyncio.create_task(close(self._snapshot.config.limits.timeout)))
 
     async def _publish(self, backend: Backend, description: Description) -> BackendReport:
         """Swap in what was found if it may be published, tell who listens, and say how it went."""
@@ -322,6 +370,7 @@ class Adapter:
             backend=self._backend,
             access=access,
             for_anonymous=self._published.only(access.anonymous_tools),
+            redactor=_redactor(self.config.logging),
             list_ttl_ms=LIST_TTL_MS if self._backend is not None else LIST_TTL_MS_BEFORE_READY,
             why_not=NOT_FOUND_YET
             if self._conflict is None
@@ -330,6 +379,22 @@ class Adapter:
 
     def _add_gauges(self) -> None:
         gauge = self.telemetry.gauge
+        self.telemetry.info(
+            "modelservice_info",
+            "1, with the ModelService's name and the version of its model.",
+            ("server", "version"),
+            lambda: (self.config.server.name, self.config.server.version),
+        )
+        gauge(
+            "modelservice_config_last_reload_successful",
+            "Whether the newest config document is the one that is obeyed.",
+            lambda: float(not self.config_error),
+        )
+        gauge(
+            "modelservice_config_last_reload_success_timestamp_seconds",
+            "When a good config document was read last, in seconds since the epoch.",
+            lambda: self._config_loaded_at,
+        )
         gauge("modelservice_calls_in_flight", "Tool calls being answered.", lambda: self.calls.in_flight)
         gauge("modelservice_calls_waiting", "Tool calls waiting for a slot.", lambda: self._pipeline.limiter.waiting)
         gauge("modelservice_tools", "Published tools.", lambda: len(self._published.tools))
@@ -362,12 +427,18 @@ def create_app(
 
 
 def _new_verifier(clock: Clock, options: Options, writer: LineWriter) -> "Verifier":
-    from modelservice_sidecar.auth.verifier import Verifier  # cryptography: five megabytes for who asks for no token
+    from modelservice_sidecar.auth.verifier import Verifier  # ten megabytes for who asks for tokens alone
 
     def tell(issuer: str, message: str) -> None:
         writer.event("auth_keys", issuer=issuer, message=message)
 
     return Verifier(pace=options.key_pace, wall=clock.wall, monotonic=clock.monotonic, tell=tell)
+
+
+def _redactor(config: LoggingConfig) -> Redactor | None:
+    if config.bodies == "Off":
+        return None
+    return Redactor(config.redact_keys, config.redact_patterns, config.max_body_bytes)
 
 
 def _report(description: Description, published: Published) -> BackendReport:

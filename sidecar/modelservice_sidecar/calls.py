@@ -5,12 +5,15 @@ word the outcome.
 """
 
 import asyncio
-import traceback
+from collections import Counter
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from time import perf_counter
 from typing import Any, Final
 
 from modelservice_api.adapter_config import AdapterConfig
+from modelservice_sidecar import log
 from modelservice_sidecar.backends.base import Answer, Backend, CallContext, Progress
 from modelservice_sidecar.core import errors
 from modelservice_sidecar.core.authorization import Access, Identity
@@ -22,10 +25,12 @@ from modelservice_sidecar.core.errors import (
     InvalidArgumentsError,
     UnknownToolError,
 )
+from modelservice_sidecar.core.redaction import Redactor
 from modelservice_sidecar.core.tensors import Tensor
 from modelservice_sidecar.core.trace import Ids
 from modelservice_sidecar.pipeline.call import Call, Handler
 from modelservice_sidecar.published import Published, PublishedTool
+from modelservice_sidecar.steps import Steps
 from modelservice_sidecar.telemetry import CallRecord, Telemetry
 
 NOT_FOUND_YET: Final = "The model server has not been found yet; try again in a moment."
@@ -43,6 +48,8 @@ class Snapshot:
     access: Access = field(default_factory=Access)
     for_anonymous: Published = field(default_factory=Published)
     """What of it is shown to who may not see everything."""
+    redactor: Redactor | None = None
+    """What shows arguments and results to the log, where that is wanted."""
     why_not: str = NOT_FOUND_YET
     """What callers read while there is no backend."""
 
@@ -74,6 +81,9 @@ class Calls:
     until_looked: Callable[[float], Awaitable[None]]
     look_now: Callable[[], None]
     in_flight: int = 0
+    running: "Counter[Backend]" = field(default_factory=Counter)
+    """How many calls are with each model server's backend."""
+    _leaving: dict[Backend, asyncio.Event] = field(default_factory=dict)
 
     async def run(
         self,
@@ -95,9 +105,15 @@ class Calls:
         Raises:
             CallError: the call failed; the text is safe to show.
         """
+        tracing = self.telemetry.tracing
+        record.ids = tracing.decide(record.ids)
+        record.steps = Steps(recorded=tracing.records(record.ids))
         if self.snapshot().backend is None:
+            came = perf_counter()
             await self.until_found(FIRST_WAIT)
+            record.steps.waited("discovery", came)
         now = self.snapshot()
+        record.variant = now.config.server.version
         if now.backend is None:  # which tools there are is not known, so neither is that this one is not among them
             record.outcome = errors.TABLE[BackendUnreachableError].outcome
             raise BackendUnreachableError(now.why_not)
@@ -118,17 +134,24 @@ class Calls:
             handed_over=handed_over,
             identity=identity,
             wants_tensors=wants_tensors,
+            steps=record.steps,
         )
+        if now.redactor is not None:
+            record.input = now.redactor.show(arguments)
         self.in_flight += 1
+        self.running[now.backend] += 1
         try:
             if wants_tensors:
                 _refuse_tensors(tool, arguments)
-            return await now.pipeline(
+            answer = await now.pipeline(
                 Call(tool=tool, arguments=arguments, context=context, backend=now.backend, credentials=credentials)
             )
+            if now.redactor is not None:
+                record.output = now.redactor.show(_told(answer))
+            return answer
         except CallError as error:
             record.outcome = errors.telling(error).outcome
-            record.error = str(error)[:300]
+            record.error = errors.own_words(error) if now.redactor is None else now.redactor.text(str(error))
             if isinstance(error, BackendToolGoneError):
                 self.look_now()
             raise
@@ -137,12 +160,15 @@ class Calls:
             raise
         except Exception as error:
             record.outcome = errors.TABLE[InternalError].outcome
-            record.error = traceback.format_exc()[-4000:]
+            record.error = log.fault(error)
             raise InternalError(
                 f"Internal error; the adapter's log has the detail under request id {record.ids.request_id}"
             ) from error
         finally:
             self.in_flight -= 1
+            self.running[now.backend] -= 1
+            if now.backend in self._leaving and not self.running[now.backend]:
+                self._leaving[now.backend].set()
             record.backend_seconds = context.backend_seconds
             record.backend_status = context.backend_status
             record.tokens_in = context.tokens_in
@@ -150,6 +176,16 @@ class Calls:
             record.cache = context.cache
             record.retries = context.retries
             record.batch_rows = context.batch_rows
+
+    async def until_left(self, backend: Backend, seconds: float) -> None:
+        """Wait, at most so many seconds, until no call is with a backend that gets no new ones."""
+        if self.running[backend]:
+            event = self._leaving[backend] = asyncio.Event()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await event.wait()
+            del self._leaving[backend]
+        del self.running[backend]
 
     def finish(self, record: CallRecord, received: float, status: int, bytes_out: int) -> None:
         """Account for a call that is about to be answered, or never will be."""
@@ -166,6 +202,13 @@ def _refuse_tensors(tool: PublishedTool, arguments: dict[str, Any]) -> None:
     given = next((name for name, value in arguments.items() if isinstance(value, Tensor)), None)
     if given is not None:
         raise InvalidArgumentsError(f"Invalid arguments for {tool.name}: $.{given}: this tool takes no tensors")
+
+
+def _told(answer: Answer) -> object:
+    """What of an answer is worth a look: its value where it has one, else its blocks."""
+    if answer.has_structured:
+        return answer.structured if answer.structured is not None or answer.raw is None else answer.raw
+    return [block.get("text", block.get("type")) for block in answer.content]
 
 
 def new_record(ids: Ids, era: str, bytes_in: int) -> CallRecord:

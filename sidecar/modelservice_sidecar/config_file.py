@@ -27,6 +27,8 @@ class ConfigFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._seen: Identity = None
+        self.problem = ""
+        """What is wrong with the document that was read last; empty where it is good or not there."""
 
     def changed(self) -> bool:
         """Whether the file is another one than `read` saw last."""
@@ -39,8 +41,16 @@ class ConfigFile:
             BadDocumentError: it is not a config document of this version.
         """
         self._seen = self._identity()
+        self.problem = ""
         if self._seen is None:
             return None
+        try:
+            return self._parse()
+        except BadDocumentError as error:
+            self.problem = str(error)
+            raise
+
+    def _parse(self) -> AdapterConfig:
         try:
             content = self.path.read_bytes()[: MAX_DOCUMENT + 1]
         except OSError as error:

@@ -42,12 +42,14 @@ class Discovery:
         config: AdapterConfig,
         *,
         on_found: Callable[[Backend, Description], Awaitable[BackendReport]],
+        on_left: Callable[[Backend], None],
         writer: LineWriter,
         pace: Pace,
     ) -> None:
         self._pool = pool
         self._config = config
         self._on_found = on_found
+        self._on_left = on_left
         self._writer = writer
         self._pace = pace
         self._backend: Backend | None = None
@@ -98,7 +100,7 @@ class Discovery:
         self._config = config
         backend, self._backend, self._seen = self._backend, None, None
         if backend is not None:
-            await backend.aclose()
+            self._on_left(backend)
         self.look_now()
 
     async def aclose(self) -> None:

@@ -1,80 +1,64 @@
-"""The adapter's metrics as Prometheus reads them.
+"""The adapter's metrics as Prometheus reads them, in its text format or in OpenMetrics, which has exemplars.
 
-Owns the families: their names, labels and texts. Imported with the first scrape and run in a thread, since neither is free.
+Owns the wording of families and the choice of the format. prometheus_client's types and writers do the formatting. Imported
+with the first scrape and run in a thread, since neither is free.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
-from prometheus_client.exposition import generate_latest
+from prometheus_client.core import CounterMetricFamily, Exemplar, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from modelservice_sidecar.telemetry import Telemetry
+from modelservice_sidecar.metrics import Counter, Family, Gauge, Histogram, Info, Series, State
 
 
-def render(telemetry: Telemetry) -> bytes:
-    """Every family in Prometheus' text format."""
-    return generate_latest(_Families(telemetry))
+def render(families: Sequence[Family], accept: str) -> tuple[bytes, str]:
+    """Every family, and the media type that was chosen by the Accept header."""
+    encode, content_type = choose_encoder(accept)
+    return encode(_Families(families)), content_type
 
 
 class _Families(Collector):
-    def __init__(self, telemetry: Telemetry) -> None:
-        self._telemetry = telemetry
+    def __init__(self, families: Sequence[Family]) -> None:
+        self._families = families
 
     def collect(self) -> Iterator[Metric]:
-        seen = self._telemetry
-        calls = CounterMetricFamily("modelservice_calls", "Tool calls by outcome.", labels=("tool", "outcome", "era"))
-        for key, count in list(seen.calls.items()):
-            calls.add_metric(key, count)
-        yield calls
-        rejections = CounterMetricFamily(
-            "modelservice_rejections", "Requests refused before they became a call.", labels=("reason",)
-        )
-        for reason, count in list(seen.rejections.items()):
-            rejections.add_metric((reason,), count)
-        yield rejections
-        checks = CounterMetricFamily(
-            "modelservice_auth", "Requests by what came of the look at their token.", labels=("outcome",)
-        )
-        for outcome, count in list(seen.auth.items()):
-            checks.add_metric((outcome,), count)
-        yield checks
-        duration = HistogramMetricFamily(
-            "mcp_server_operation_duration_seconds",
-            "Time from a call's last byte to its answer.",
-            labels=("mcp_method_name", "gen_ai_tool_name"),
-        )
-        for tool, timings in list(seen.duration.items()):
-            duration.add_metric(("tools/call", tool), timings.cumulative(), timings.total)
-        yield duration
-        backend = HistogramMetricFamily(
-            "modelservice_backend_duration_seconds", "Time that the model server took.", labels=("tool",)
-        )
-        for tool, timings in list(seen.backend.items()):
-            backend.add_metric((tool,), timings.cumulative(), timings.total)
-        yield backend
-        tokens = CounterMetricFamily(
-            "modelservice_tokens", "Tokens that language models read and wrote.", labels=("tool", "type")
-        )
-        for kind, count in list(seen.tokens.items()):
-            tokens.add_metric(kind, count)
-        yield tokens
-        for name, (description, read) in list(seen.gauges.items()):
-            yield GaugeMetricFamily(name, description, value=read())
-        yield from _of_stages(seen)
+        return map(_metric, self._families)
 
 
-def _of_stages(seen: Telemetry) -> Iterator[Metric]:
-    for name, counter in list(seen.counters.items()):
-        counted = CounterMetricFamily(name, counter.description, labels=counter.labels)
-        for labels, count in list(counter.values.items()):
-            counted.add_metric(labels, count)
-        yield counted
-    for name, (description, histogram) in list(seen.histograms.items()):
-        yield HistogramMetricFamily(name, description, buckets=histogram.cumulative(), sum_value=histogram.total)
-    for name, state_set in list(seen.states.items()):
-        states = GaugeMetricFamily(name, state_set.description, labels=("state",))
-        current = state_set.read()
-        for state in state_set.states:
-            states.add_metric((state,), float(state == current))
-        yield states
+def _metric(family: Family) -> Metric:
+    match family:
+        case Counter():
+            counter = CounterMetricFamily(family.name, family.description, labels=family.labels)
+            for labels, count in list(family.values.items()):
+                counter.add_metric(labels, count)
+            return counter
+        case Histogram():
+            histogram = HistogramMetricFamily(family.name, family.description, labels=family.labels)
+            for labels, series in list(family.series.items()):
+                histogram.add_metric(labels, _buckets(series), series.total)
+            return histogram
+        case Gauge():
+            return GaugeMetricFamily(family.name, family.description, value=family.read())
+        case State():
+            states = GaugeMetricFamily(family.name, family.description, labels=family.labels)
+            current = family.read()
+            for word in family.words:
+                states.add_metric((word,), float(word == current))
+            return states
+        case Info():
+            info = GaugeMetricFamily(family.name, family.description, labels=family.labels)
+            info.add_metric(family.read(), 1.0)
+            return info
+
+
+def _buckets(series: Series) -> list[tuple[str, float] | tuple[str, float, Exemplar]]:
+    bounds = [*map(str, series.bounds), "+Inf"]
+    exemplars = series.exemplars or [None] * len(bounds)
+    return [
+        (bound, count)
+        if found is None
+        else (bound, count, Exemplar({"trace_id": found.trace_id}, found.value, found.at))
+        for bound, count, found in zip(bounds, map(float, series.cumulative()), exemplars, strict=True)
+    ]

@@ -9,6 +9,7 @@ import os
 import select
 import stat
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable
 from typing import Final
@@ -81,6 +82,18 @@ class LineWriter:
         self.flush()
         if self._begun or self._waiting:
             self._timer = asyncio.get_running_loop().call_later(FLUSH_AFTER, self._on_timer)
+
+
+def fault(error: BaseException) -> str:
+    """Where a fault of ours happened and of what type it is. Not its message: that may hold what a caller sent."""
+    told: list[str] = []
+    seen: set[int] = set()
+    now: BaseException | None = error
+    while now is not None and id(now) not in seen and len(seen) < 8:
+        seen.add(id(now))
+        told.append("".join(traceback.format_tb(now.__traceback__)) + type(now).__qualname__)
+        now = now.__cause__ or (None if now.__suppress_context__ else now.__context__)
+    return "\nthe cause of\n".join(reversed(told))[-8000:]
 
 
 def _is_writable(fd: int, patience: float) -> bool:

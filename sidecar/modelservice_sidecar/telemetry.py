@@ -1,33 +1,44 @@
 """What the adapter counts and says about calls: Prometheus metrics and one log line each.
 
-Owns metric names and the fields of a call's line. Names follow OpenTelemetry's semantic conventions for MCP where they have
-one. Labels take only published tool names and words from closed sets, so no caller can grow them.
+Owns the families that every adapter has and the fields of a call's line; stages bring families of their own. Names follow
+OpenTelemetry's semantic conventions for MCP where they have one. Labels take only published tool names and words from the
+code, so no caller can grow them.
 """
 
 import logging
-from bisect import bisect_left
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
-from typing import Final
+from typing import Any, Final
 
+from modelservice_sidecar import log
+from modelservice_sidecar.core import errors
 from modelservice_sidecar.core.trace import Ids
 from modelservice_sidecar.log import LineWriter
+from modelservice_sidecar.metrics import DURATIONS, Counter, Exemplar, Family, Gauge, Histogram, Info, Labels, State
+from modelservice_sidecar.spans import Tracing
+from modelservice_sidecar.steps import Steps
 
 _STAGE_FIELDS: Final = ("cache", "retries", "batch_rows")
 """What stages leave behind, told where there is something to tell."""
-CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+CALL: Final = "tools/call"
 
 
 @dataclass(kw_only=True, slots=True)
 class CallRecord:
     """Everything that is said about one call. `tool` is empty where the caller named none that is published, `user` where no
-    identity is asked for or told."""
+    identity is asked for or told.
+
+    `era` is the lane: an era of MCP, `rpc` or `v2`. `revision` and `message_id` are MCP's and JSON-RPC's. `variant` is the
+    version of the model that answered. `input` and `output` are set where bodies are logged, redacted.
+    """
 
     ids: Ids
     era: str
+    revision: str = ""
+    message_id: int | str | None = None
     tool: str = ""
+    variant: str = ""
     outcome: str = "ok"
     status: int = 200
     seconds: float = 0.0
@@ -42,142 +53,170 @@ class CallRecord:
     retries: int = 0
     batch_rows: int = 0
     error: str = ""
+    steps: Steps = field(default_factory=Steps)
+    input: Any = None
+    output: Any = None
 
-
-class Histogram:
-    """One that costs a call one bisection: prometheus_client's takes a lock for every bucket."""
-
-    __slots__ = ("_bounds", "counts", "total")
-
-    def __init__(self, bounds: Sequence[float] = _BUCKETS) -> None:
-        self._bounds = bounds
-        self.counts = [0] * (len(bounds) + 1)
-        self.total = 0.0
-
-    def observe(self, value: float) -> None:
-        self.counts[bisect_left(self._bounds, value)] += 1
-        self.total += value
-
-    def cumulative(self) -> list[tuple[str, float]]:
-        """Prometheus' buckets: how many were at most so much."""
-        bounds = [*map(str, map(float, self._bounds)), "+Inf"]
-        return list(zip(bounds, accumulate(map(float, self.counts)), strict=True))
-
-
-@dataclass(kw_only=True, slots=True)
-class Counter:
-    """A stage's counter. Label values are published tool names and words from the code."""
-
-    description: str
-    labels: tuple[str, ...]
-    values: dict[tuple[str, ...], int] = field(default_factory=dict)
-
-    def add(self, *labels: str) -> None:
-        self.values[labels] = self.values.get(labels, 0) + 1
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StateSet:
-    """Which of a few states something is in."""
-
-    description: str
-    states: Sequence[str]
-    read: Callable[[], str]
+    @property
+    def failure(self) -> str:
+        """What went wrong, by OpenTelemetry's rules for `error.type`: `tool_error`, or the code that the caller was told."""
+        return "" if self.outcome == "ok" else _failure(self)
 
 
 class Telemetry:
-    """The adapter's metrics. Written by the loop alone and read by the rendering thread, so nothing is locked: a scrape may
-    see a call in one family and not yet in the other."""
+    """The adapter's metrics, by name. Written by the loop alone."""
 
-    def __init__(self, *, writer: LineWriter) -> None:
+    def __init__(self, *, writer: LineWriter, wall: Callable[[], float] = time.time) -> None:
         self.writer = writer
-        self.calls: dict[tuple[str, str, str], int] = {}
-        self.rejections: dict[str, int] = {}
-        self.auth: dict[str, int] = {}
-        self.duration: dict[str, Histogram] = {}
-        self.backend: dict[str, Histogram] = {}
-        self.tokens: dict[tuple[str, str], int] = {}
-        self.gauges: dict[str, tuple[str, Callable[[], float]]] = {}
-        self.states: dict[str, StateSet] = {}
-        self.counters: dict[str, Counter] = {}
-        self.histograms: dict[str, tuple[str, Histogram]] = {}
+        self.families: dict[str, Family] = {}
+        self.tracing = Tracing(
+            self.counter("modelservice_spans", "Spans by what became of them at the collector.", ("result",))
+        )
+        self._wall = wall
+        self._calls = self.counter("modelservice_calls", "Tool calls by outcome.", ("tool", "outcome", "era"))
+        self._rejections = self.counter(
+            "modelservice_rejections", "Requests refused before they became a call.", ("reason",)
+        )
+        self._auth = self.counter(
+            "modelservice_auth", "Requests by what came of the look at their token.", ("outcome",)
+        )
+        self._duration = self.histogram(
+            "mcp_server_operation_duration_seconds",
+            "Time from a request's last byte to its answer; error_type is empty where it succeeded.",
+            DURATIONS,
+            ("mcp_method_name", "gen_ai_tool_name", "error_type"),
+        )
+        self._backend = self.histogram(
+            "modelservice_backend_duration_seconds", "Time that the model server took.", DURATIONS, ("tool",)
+        )
+        self._waits = self.histogram(
+            "modelservice_stage_wait_seconds",
+            "Time that a call waited in a stage, where it waited.",
+            DURATIONS,
+            ("stage",),
+        )
+        self._tokens = self.counter(
+            "modelservice_tokens", "Tokens that language models read and wrote.", ("tool", "type")
+        )
 
     def gauge(self, name: str, description: str, read: Callable[[], float]) -> None:
         """A gauge that is read when it is scraped."""
-        self.gauges[name] = (description, read)
+        self.families[name] = Gauge(name, description, read)
 
     def state(self, name: str, description: str, states: Sequence[str], read: Callable[[], str]) -> None:
         """A gauge that is 1 for the state that is read when it is scraped, and 0 for the others."""
-        self.states[name] = StateSet(description=description, states=states, read=read)
+        self.families[name] = State(name, description, states, read)
 
-    def counter(self, name: str, description: str, labels: tuple[str, ...]) -> Counter:
+    def info(self, name: str, description: str, labels: Labels, read: Callable[[], Labels]) -> None:
+        """A gauge that is always 1, with labels that are read when it is scraped."""
+        self.families[name] = Info(name, description, labels, read)
+
+    def counter(self, name: str, description: str, labels: Labels = ()) -> Counter:
         """The counter of that name, made when it is first asked for."""
-        return self.counters.setdefault(name, Counter(description=description, labels=labels))
+        made = self.families.setdefault(name, Counter(name, description, labels))
+        assert isinstance(made, Counter)
+        return made
 
-    def histogram(self, name: str, description: str, bounds: Sequence[float]) -> Histogram:
+    def histogram(
+        self, name: str, description: str, bounds: Sequence[float] = DURATIONS, labels: Labels = ()
+    ) -> Histogram:
         """The histogram of that name, made when it is first asked for."""
-        return self.histograms.setdefault(name, (description, Histogram(bounds)))[1]
+        made = self.families.setdefault(name, Histogram(name, description, bounds, labels))
+        assert isinstance(made, Histogram)
+        return made
 
     def rejected(self, reason: str) -> None:
         """Count a refused request; `reason` is a word from the code, never from a request."""
-        self.rejections[reason] = self.rejections.get(reason, 0) + 1
+        self._rejections.add(reason)
 
     def authenticated(self, outcome: str) -> None:
         """Count a look at a request's token; `outcome` is a word from the code."""
-        self.auth[outcome] = self.auth.get(outcome, 0) + 1
+        self._auth.add(outcome)
+
+    def operation(self, method: str, seconds: float) -> None:
+        """Count an answered request that is no call; `method` is one of those that are served."""
+        self._duration.observe(seconds, method, "", "")
 
     def call(self, record: CallRecord) -> None:
-        """Count a finished call and write its line."""
+        """Count a finished call, write its line, and record its spans where its trace is recorded."""
         tool = record.tool
-        key = (tool, record.outcome, record.era)
-        self.calls[key] = self.calls.get(key, 0) + 1
-        timings = self.duration.get(tool)
-        if timings is None:
-            timings, self.backend[tool] = Histogram(), Histogram()
-            self.duration[tool] = timings
-        timings.observe(record.seconds)
-        line: dict[str, object] = {
-            "event": "call",
-            "request_id": record.ids.request_id,
-            "trace_id": record.ids.trace_id,
-            "tool": tool,
-            "era": record.era,
-            "outcome": record.outcome,
-            "status": record.status,
-            "ms": round(record.seconds * 1000, 3),
-            "backend_ms": round(record.backend_seconds * 1000, 3),
-            "bytes_in": record.bytes_in,
-            "bytes_out": record.bytes_out,
-        }
+        self._calls.add(tool, record.outcome, record.era)
+        duration = self._duration.of(CALL, tool, record.failure)
+        duration.observe(record.seconds)
         if record.backend_status:
-            self.backend[tool].observe(record.backend_seconds)
-            line["backend_status"] = record.backend_status
+            self._backend.observe(record.backend_seconds, tool)
         if record.tokens_in or record.tokens_out:
-            self._count_tokens(record)
-            line["tokens_in"], line["tokens_out"] = record.tokens_in, record.tokens_out
-        if record.user:
-            line["user"] = record.user
-        for name in _STAGE_FIELDS:
-            if value := getattr(record, name):
-                line[name] = value
-        if record.error:
-            line["error"] = record.error
-        self.writer.line(line)
+            self._tokens.add(tool, "input", count=record.tokens_in)
+            self._tokens.add(tool, "output", count=record.tokens_out)
+        stages = record.steps.milliseconds() if record.steps else None
+        if stages:
+            for stage, milliseconds in stages.items():
+                self._waits.observe(milliseconds / 1000, stage)
+        if record.steps.recorded:
+            now = self._wall()
+            duration.exemplify(Exemplar(record.ids.trace_id, record.seconds, now))
+            self.tracing.call(record, now)
+        self.writer.line(_line(record, stages))
 
-    def _count_tokens(self, record: CallRecord) -> None:
-        for kind, count in (("input", record.tokens_in), ("output", record.tokens_out)):
-            key = (record.tool, kind)
-            self.tokens[key] = self.tokens.get(key, 0) + count
+    def render(self, accept: str = "") -> tuple[bytes, str]:
+        """The metrics and their media type, as the Accept header of who scrapes wants them. Not for the loop."""
+        from modelservice_sidecar import exposition  # not paid for by who is not scraped
 
-    def render(self) -> bytes:
-        """The metrics as Prometheus reads them. Takes milliseconds with many tools: not for the loop."""
-        from modelservice_sidecar import exposition  # two megabytes that nobody pays who is not scraped
+        return exposition.render(list(self.families.values()), accept)
 
-        return exposition.render(self)
+
+def _line(record: CallRecord, stages: dict[str, float] | None) -> dict[str, object]:
+    """A call's log line. docs/reference/log-lines.md explains every field."""
+    line: dict[str, object] = {
+        "event": "call",
+        "request_id": record.ids.request_id,
+        "trace_id": record.ids.trace_id,
+        "tool": record.tool,
+        "variant": record.variant,
+        "era": record.era,
+        "outcome": record.outcome,
+        "status": record.status,
+        "ms": round(record.seconds * 1000, 3),
+        "backend_ms": round(record.backend_seconds * 1000, 3),
+        "bytes_in": record.bytes_in,
+        "bytes_out": record.bytes_out,
+    }
+    if record.backend_status:
+        line["backend_status"] = record.backend_status
+    if record.tokens_in or record.tokens_out:
+        line["tokens_in"], line["tokens_out"] = record.tokens_in, record.tokens_out
+    if record.user:
+        line["user"] = record.user
+    if stages:
+        line["stages_ms"] = stages
+    for name in _STAGE_FIELDS:
+        if value := getattr(record, name):
+            line[name] = value
+    if record.steps.recorded:
+        line["span_id"] = record.ids.span_id
+    if record.error:
+        line["error"] = record.error
+    if record.input is not None:
+        line["input"] = record.input
+    if record.output is not None:
+        line["output"] = record.output
+    return line
+
+
+def _failure(record: CallRecord) -> str:
+    told = _TOLD.get(record.outcome)
+    if told is None:
+        return record.outcome  # cancelled: the caller was told nothing
+    if record.era == "v2":
+        return str(record.status)
+    return "tool_error" if told.tool_error and record.era != "rpc" else str(told.code)
+
+
+_TOLD: Final = {told.outcome: told for told in errors.TABLE.values()}
 
 
 class LogBridge(logging.Handler):
-    """Brings what libraries log (uvicorn's and asyncio's warnings) into the same JSON lines."""
+    """Brings what libraries log (uvicorn's, asyncio's and the span exporter's warnings) into the same JSON lines."""
 
     def __init__(self, writer: LineWriter) -> None:
         super().__init__(level=logging.WARNING)
@@ -186,6 +225,6 @@ class LogBridge(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         fields: dict[str, object] = {"level": record.levelname.lower(), "logger": record.name}
         fields["message"] = record.getMessage()[:2000]
-        if record.exc_info:
-            fields["error"] = logging.Formatter().formatException(record.exc_info)[-8000:]
+        if record.exc_info and record.exc_info[1] is not None:
+            fields["error"] = log.fault(record.exc_info[1])
         self._writer.event("log", **fields)

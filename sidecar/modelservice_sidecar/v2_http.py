@@ -137,9 +137,12 @@ class V2Endpoint:
         if self._snapshot().backend is None:
             await self._calls.until_found(FIRST_WAIT)
         now = self._snapshot()
+        refusal = now.access.may_call(inbound.identity, name)
+        if refusal is not None:  # who may not call it learns nothing about it
+            raise refusal
         signature = _signature(now, name)
         if signature is None and now.backend is not None:
-            raise now.access.may_call(inbound.identity, name) or _unknown(name)
+            raise _unknown(name)
         arguments: dict[str, Any] = dict(request.inputs)
         if signature is not None:
             record.tool = name

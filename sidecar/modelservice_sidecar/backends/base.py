@@ -13,6 +13,7 @@ from modelservice_sidecar.core.authorization import Identity
 from modelservice_sidecar.core.catalogue import ToolSpec
 from modelservice_sidecar.core.tensors import Tensor
 from modelservice_sidecar.core.trace import Ids
+from modelservice_sidecar.steps import Step, Steps
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,7 +62,7 @@ class CallContext:
     `deadline` is on the loop's clock. `handed_over`: another pod's adapter sent it. `wants_tensors`: the caller takes tensors
     as bytes. `identity` is the caller, `None` where nobody has to say who it is; its token is not here. The counters are
     written by the backend and end in the log line, as do `cache` (what the cache had), `retries` and `batch_rows` (of the batch
-    that the call went with), which stages write.
+    that the call went with), which stages write. Who waits, or asks another process, notes it in `steps`.
     """
 
     ids: Ids
@@ -80,6 +81,11 @@ class CallContext:
     retried: bool = False
     """A stage sends failed calls again, so the backend does not."""
     headers: Mapping[str, str] = field(default_factory=dict)
+    steps: Steps = field(default_factory=Steps)
+
+    def traceparent(self, step: Step) -> str:
+        """The header for a request that is this step: what is recorded of it elsewhere hangs below it."""
+        return (self.ids._replace(span_id=step.span_id) if step.span_id else self.ids).traceparent
 
 
 class Backend(Protocol):

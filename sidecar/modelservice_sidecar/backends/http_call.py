@@ -7,11 +7,13 @@ kind of model server.
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
+from time import perf_counter
 from typing import Any, Final
 
 from modelservice_sidecar.backends.base import CallContext
 from modelservice_sidecar.backends.http_failure import BUSY, asked_to_wait
 from modelservice_sidecar.backends.openapi_request import HttpRequest
+from modelservice_sidecar.steps import Step
 from modelservice_sidecar.upstream import MAX_ANSWER, OnHead, Pool, Reply
 
 MAX_AGAIN: Final = 3
@@ -19,6 +21,7 @@ SHORTEST_WAIT: Final = 0.1
 """Seconds between two requests of one call, whatever the server asks for."""
 
 
+_FIRST_ERROR: Final = 400
 TIME_LEFT: Final = b"x-envoy-expected-rq-timeout-ms"
 """What Envoy tells a server of how long its caller waits: milliseconds. HTTP has no standard header for it."""
 
@@ -51,11 +54,12 @@ class HttpCalls:
         """
         ids = context.ids
         request.headers.append((b"x-request-id", ids.request_id.encode("ascii")))
-        request.headers.append((b"traceparent", ids.traceparent.encode("ascii")))
         request.headers.append((TIME_LEFT, b"%d" % time_left_ms(context.deadline, asyncio.get_running_loop().time())))
         if ids.state:
             request.headers.append((b"tracestate", ids.state.encode("ascii")))
-        with self.running(context):
+        with self.running(context) as step:
+            request.headers.append((b"traceparent", context.traceparent(step).encode("ascii")))
+            step.attributes["http.request.method"] = request.method
             reply = await self._pool.request(request, on_head=on_head, limit=limit)
             if patient and not context.retried and reply.status in BUSY:
                 clock = asyncio.get_running_loop().time
@@ -67,25 +71,30 @@ class HttpCalls:
                     reply = await self._pool.request(request, on_head=on_head, limit=limit)
                     if reply.status not in BUSY:
                         break
-            context.backend_status = reply.status
+            context.backend_status = step.attributes["http.response.status_code"] = reply.status
+            if reply.status >= _FIRST_ERROR:
+                step.error = str(reply.status)
             return reply
 
     @contextmanager
-    def running(self, context: CallContext) -> Iterator[None]:
+    def running(self, context: CallContext) -> Iterator[Step]:
         """The current task is this call, waiting for the model server: it can be cancelled, and its time is counted."""
         ids = context.ids
-        clock = asyncio.get_running_loop().time
-        started = clock()
+        step = context.steps.ask()
         task = asyncio.current_task()
         assert task is not None
         self._running[ids.request_id] = task
         try:
-            yield
+            yield step
+        except BaseException as error:
+            step.error = type(error).__name__
+            raise
         finally:
             # Two calls may carry one request id; the later one owns the entry.
             if self._running.get(ids.request_id) is task:
                 del self._running[ids.request_id]
-            context.backend_seconds += clock() - started
+            step.ended = perf_counter()  # the loop's own clock only has milliseconds
+            context.backend_seconds += step.ended - step.began
 
     def cancel(self, request_id: str) -> None:
         """Cancel that call, if it runs; its connection is closed, which is how HTTP/1.1 says stop."""

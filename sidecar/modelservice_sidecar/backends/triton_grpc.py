@@ -216,7 +216,9 @@ def _outputs(response: Any) -> dict[str, Tensor]:
 def _metadata(context: CallContext) -> tuple[tuple[str, str], ...]:
     ids = context.ids
     state = (("tracestate", ids.state),) if ids.state else ()
-    return (("x-request-id", ids.request_id), ("traceparent", ids.traceparent), *state)
+    step = context.steps[-1] if context.steps else None  # the request that is made now
+    parent = ids.traceparent if step is None else context.traceparent(step)
+    return (("x-request-id", ids.request_id), ("traceparent", parent), *state)
 
 
 def _failure(model: Model, code: str, details: str, target: str) -> CallError:

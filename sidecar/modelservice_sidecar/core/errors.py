@@ -30,6 +30,7 @@ the table and word the same error in their own way.
 Programming errors are not in the tree: the pipeline turns them into `InternalError` at one place.
 """
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -189,6 +190,30 @@ TABLE: Final[dict[type[CallError], Telling]] = {
     ),
     InternalError: Telling(outcome="internal", code=-32603, status=500, tool_error=True, retryable=False),
 }
+
+
+_OWN_WORDS: Final = frozenset(
+    {
+        UnauthenticatedError,
+        NotPermittedError,
+        RateLimitedError,
+        OverloadedError,
+        CircuitOpenError,
+        DeadlineExceededError,
+        BackendUnreachableError,
+        BackendDisconnectedError,
+        BackendBusyError,
+        BackendAnswerTooLargeError,
+        InternalError,
+    }
+)
+"""Their texts are ours alone. All others may go on with what a caller sent or a model server said."""
+
+
+def own_words(error: CallError) -> str:
+    """What logs and spans say of the error: no more of its text than was written here."""
+    words = str(error)
+    return words if type(error) in _OWN_WORDS else re.split("[:(]", words, maxsplit=1)[0].rstrip(" .") + "."
 
 
 def telling(error: CallError) -> Telling:

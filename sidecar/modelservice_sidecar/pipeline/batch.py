@@ -6,7 +6,8 @@ Owns the gathering: when a batch is sent, and who gets which part of what comes 
 
 import asyncio
 from collections.abc import Awaitable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from time import perf_counter
 from typing import Any
 
 from modelservice_sidecar.backends import tensor_tool
@@ -16,8 +17,9 @@ from modelservice_sidecar.core import batching
 from modelservice_sidecar.core.batching import Row
 from modelservice_sidecar.core.errors import BackendFailureError, BackendRefusedError, CallError
 from modelservice_sidecar.core.tensors import Signature, Tensor
+from modelservice_sidecar.metrics import Histogram
 from modelservice_sidecar.pipeline.call import Call, Handler
-from modelservice_sidecar.telemetry import Histogram
+from modelservice_sidecar.steps import Steps
 
 Key = tuple[str, tuple[Row, ...]]
 
@@ -31,6 +33,7 @@ class _Member:
     rows: int
     outputs: "asyncio.Future[dict[str, Tensor]]"
     sent: "_Sent | None" = None
+    since: float = field(default_factory=perf_counter)
 
 
 @dataclass(kw_only=True, slots=True, eq=False)
@@ -168,6 +171,8 @@ class Batch:
         signature = first.tool.tool.spec.signature
         assert signature is not None
         for member in members:
+            if not member.call.asked:
+                member.call.context.steps.waited("batch", member.since)
             member.call.asked = True
         joined = batching.join([member.given.tensors for member in members])
         arguments: dict[str, Any] = {spec.key: joined[spec.name] for spec in signature.inputs if spec.name in joined}
@@ -175,6 +180,7 @@ class Batch:
             ids=first.context.ids,
             deadline=max(member.call.context.deadline for member in members),
             wants_tensors=True,
+            steps=Steps(recorded=first.context.steps.recorded),
         )
         rows = [member.rows for member in members]
         self._sizes.observe(sum(rows))
@@ -195,6 +201,8 @@ def _account(own: CallContext, batch: CallContext, rows: int) -> None:
     own.backend_seconds += batch.backend_seconds
     own.backend_status = batch.backend_status
     own.batch_rows = rows
+    # What the model server records hangs below the first call's request; the others' are the same stretch of time.
+    own.steps += batch.steps if own.ids is batch.ids else [replace(step, span_id="") for step in batch.steps]
 
 
 def _may_be_one_row_s_fault(error: CallError, call: Call) -> bool:

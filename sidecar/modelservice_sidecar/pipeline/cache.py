@@ -7,6 +7,7 @@ import asyncio
 import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
+from time import perf_counter
 from typing import Any, Final
 
 import orjson
@@ -15,8 +16,8 @@ from modelservice_sidecar.backends.base import Answer
 from modelservice_sidecar.core import cachekey
 from modelservice_sidecar.core.cachekey import Store
 from modelservice_sidecar.core.errors import BackendDisconnectedError, BackendUnreachableError
+from modelservice_sidecar.metrics import Counter
 from modelservice_sidecar.pipeline.call import Call, Handler
-from modelservice_sidecar.telemetry import Counter
 
 _OVERHEAD: Final = 1024
 """Bytes that an answer takes besides its texts and tensors: objects, keys, its place in the store."""
@@ -86,9 +87,12 @@ class Cache:
             flight.task = asyncio.create_task(self._fly(key, flight))
         assert flight.task is not None
         flight.waiting += 1
+        came = perf_counter()
         try:
             return await asyncio.shield(flight.task)
         finally:
+            if flight.call is not call:
+                call.context.steps.waited("cache", came)
             flight.waiting -= 1
             if not flight.waiting and not flight.task.done():
                 flight.call.expired = flight.call.expired or call.expired

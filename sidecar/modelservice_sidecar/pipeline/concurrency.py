@@ -7,6 +7,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from math import inf
+from time import perf_counter
 from typing import Final
 
 from modelservice_sidecar.backends.base import Answer
@@ -34,7 +35,9 @@ class Concurrency:
         limiter = self._limiter
         if not limiter.take():
             left = call.context.deadline - asyncio.get_running_loop().time()
+            came = perf_counter()
             await limiter.acquire(left)
+            call.context.steps.waited("concurrency", came)
         began = self._monotonic()
         try:
             return await self._inner(call)

@@ -12,8 +12,8 @@ from modelservice_sidecar.backends.base import Answer
 from modelservice_sidecar.core.authorization import Access
 from modelservice_sidecar.core.errors import InvalidArgumentsError, RateLimitedError
 from modelservice_sidecar.core.ratelimit import BucketName, Buckets, Refused
+from modelservice_sidecar.metrics import Counter
 from modelservice_sidecar.pipeline.call import Call, Handler
-from modelservice_sidecar.telemetry import Counter
 
 _WHOSE: Final[dict[BucketName, str]] = {
     "per_user": "You have made too many calls",

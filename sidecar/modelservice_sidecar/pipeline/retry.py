@@ -5,13 +5,14 @@ Owns the loop. What may be repeated, how often in all and after how long is `cor
 
 import asyncio
 from collections.abc import Callable
+from time import perf_counter
 
 from modelservice_sidecar.backends.base import Answer
 from modelservice_sidecar.core import retrypolicy
 from modelservice_sidecar.core.errors import BackendError
 from modelservice_sidecar.core.retrypolicy import Budget
+from modelservice_sidecar.metrics import Counter
 from modelservice_sidecar.pipeline.call import Call, Handler
-from modelservice_sidecar.telemetry import Counter
 
 
 class Retry:
@@ -39,7 +40,9 @@ class Retry:
                 wait = self._wait(call, error, attempt)
                 if wait is None:
                     raise
+            failed = perf_counter()
             await asyncio.sleep(wait)
+            call.context.steps.waited("retry", failed)
             attempt += 1
             call.context.retries += 1
 

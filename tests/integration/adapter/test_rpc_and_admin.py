@@ -136,7 +136,9 @@ def test_every_call_is_one_log_line_and_one_set_of_metrics(torture: int) -> None
             metrics = (await request(running.admin_port, "GET", "/metrics")).body.decode()
             assert 'modelservice_calls_total{era="modern",outcome="ok",tool="double"} 1.0' in metrics
             labels = 'gen_ai_tool_name="double",mcp_method_name="tools/call"'
-            assert f"mcp_server_operation_duration_seconds_count{{{labels}}} 3.0" in metrics
+            count = "mcp_server_operation_duration_seconds_count"
+            assert f'{count}{{error_type="",{labels}}} 2.0' in metrics
+            assert f'{count}{{error_type="tool_error",{labels}}} 1.0' in metrics
             assert "modelservice_backend_up 1.0" in metrics
             assert "nope" not in metrics
 
