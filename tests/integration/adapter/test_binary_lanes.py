@@ -14,11 +14,20 @@ import pytest
 import venvs
 from adapter_harness import Reply, Running, request, run
 from adapter_harness import adapter as plain_adapter
-from modelservice_api.adapter_config import AdapterConfig, Datatype, LimitsConfig, McpConfig, PeersConfig
+from modelservice_api.adapter_config import (
+    AdapterConfig,
+    AuthConfig,
+    Datatype,
+    IssuerConfig,
+    LimitsConfig,
+    McpConfig,
+    PeersConfig,
+)
 from modelservice_sidecar import peers
 from modelservice_sidecar.core import codec, v2_wire
 from modelservice_sidecar.core.tensors import Tensor
 from tensor_backend import DATATYPES, TensorBackend, adapter
+from token_issuer import RESOURCE, Issuer
 from triton_server import Triton
 
 CALLS = Path(__file__).resolve().parents[2] / "support" / "triton_calls.py"
@@ -433,6 +442,41 @@ def test_what_is_refused_before_v2_is_worded_for_its_clients() -> None:
             running.adapter.begin_drain()
             assert (await request(running.port, "GET", "/v2/health/ready")).status == 400
             assert (await request(running.port, "GET", "/v2/health/live")).status == 200
+
+    run(test)
+
+
+@pytest.mark.promise("auth")
+def test_both_lanes_ask_for_the_scope_of_the_tool_and_tell_others_nothing_about_it() -> None:
+    issuer = Issuer()
+    auth = AuthConfig(
+        issuers=(IssuerConfig(name="idp", issuer=issuer.url, audiences=(RESOURCE,), jwks=issuer.jwks()),),
+        resource=RESOURCE,
+    )
+
+    def bearer(scope: str) -> dict[str, str]:
+        return {"authorization": f"Bearer {issuer.token(issuer.claims(scope=scope))}"}
+
+    async def test() -> None:
+        backend = TensorBackend()
+        async with adapter(backend, AdapterConfig(auth=auth)) as running:
+            named = {"name": "a", "datatype": "FP32", "shape": [1, 2], "data": [1, 2]}
+            good, other = bearer("mcp:tools:call:add"), bearer("mcp:tools:call:null")
+            assert (await infer(running, "add", {"inputs": [named]}, **good)).status == 200
+            assert (await pack(running, call_message("add", {"a": fields(ROW)}), **good)).status == 200
+            assert len(backend.calls) == 2
+            for document in ({"inputs": [named]}, {"inputs": [], "outputs": [{"name": "x"}]}):
+                reply = await infer(running, "add", document, **other)
+                assert (reply.status, list(reply.json)) == (403, ["error"])
+                assert 'scope="mcp:tools:call:add"' in reply.headers["www-authenticate"]
+                assert "rows" not in reply.json["error"]
+            refused = await pack(running, call_message("add", {"a": fields(ROW)}), **other)
+            assert (refused.status, msgspec.msgpack.decode(refused.body)["error"]["code"]) == (403, 1403)
+            assert (await request(running.port, "GET", "/v2/models/add", None, other)).status == 403
+            assert (await request(running.port, "GET", "/v2/models/add", None, bearer("mcp:tools:list"))).status == 200
+            nobody = await infer(running, "add", {"inputs": [named]})
+            assert (nobody.status, list(nobody.json)) == (401, ["error"])
+            assert len(backend.calls) == 2
 
     run(test)
 
