@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from broken_documents import SWAGGER
 from model_apps import torture_app
 from modelservice_api.adapter_config import OpenAPIConfig, ToolsConfig
 from modelservice_sidecar import published, validation
@@ -288,19 +289,19 @@ def test_a_value_nested_deeper_than_anybody_writes_is_left_out() -> None:
     assert published.publish(reading.tools, ToolsConfig(), ()).catalogue.hash
 
 
-# What is mutated below: a real document, of 3.1 and with shared definitions, recursion, files, forms and unions.
+# What is mutated below: real documents of each dialect, with shared definitions, recursion, files, forms and unions.
 GOOD: dict[str, Any] = orjson.loads(orjson.dumps(torture_app().openapi()))
-PLACES: list[tuple[str | int, ...]] = []
+DOCUMENTS: list[dict[str, Any]] = [GOOD, {**GOOD, "openapi": "3.0.3"}, SWAGGER]
+Place = tuple[str | int, ...]
 
 
-def places(node: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
-    yield path
+def places(node: Any, path: Place = ()) -> Iterator[Place]:
+    if path:
+        yield path
     entries = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
     for key, value in entries:
         yield from places(value, (*path, key))
 
-
-PLACES.extend(path for path in places(GOOD) if path)
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-5, 5) | st.floats(-2, 2) | st.text(max_size=4)
@@ -316,7 +317,15 @@ VALUES = st.recursive(
 DROP = object()
 
 
-def mutated(document: Any, changes: list[tuple[tuple[str | int, ...], Any]]) -> Any:
+CHANGES = st.sampled_from(DOCUMENTS).flatmap(
+    lambda document: st.tuples(
+        st.just(document),
+        st.lists(st.tuples(st.sampled_from(list(places(document))), st.just(DROP) | VALUES), min_size=1, max_size=3),
+    )
+)
+
+
+def mutated(document: Any, changes: list[tuple[Place, Any]]) -> Any:
     changed = copy.deepcopy(document)
     for path, value in changes:
         node = changed
@@ -332,54 +341,66 @@ def mutated(document: Any, changes: list[tuple[tuple[str | int, ...], Any]]) -> 
     return changed
 
 
-EVERYWHERE = {("openapi",), ("paths",), ("components",), ("components", "schemas")}
-
-
-def touched(paths: list[tuple[str | int, ...]]) -> set[str]:
+def touched(document: dict[str, Any], changes: list[Place]) -> set[str]:
     """The paths of the document that a change at these places can reach, by the names of definitions in their text."""
-    if any(path in EVERYWHERE for path in paths):
-        return set(GOOD["paths"])
-    found = {str(path[1]) for path in paths if path[0] == "paths"}
-    names = {str(path[2]) for path in paths if path[0] == "components"}
-    schemas = GOOD["components"]["schemas"]
-    while more := {n for n, sub in schemas.items() if n not in names and any(f'/{m}"' in text_of(sub) for m in names)}:
+    found: set[str] = set()
+    names: set[str] = set()
+    for place in changes:
+        if place[0] == "paths" and len(place) > 1:
+            found.add(str(place[1]))
+        elif place[:2] == ("components", "schemas") and len(place) > 2:
+            names.add(str(place[2]))
+        elif place[0] in {"definitions", "parameters", "responses"} and len(place) > 1:
+            names.add(str(place[1]))
+        elif place[0] != "info":
+            return set(document["paths"])
+    shared = {**document.get("components", {}).get("schemas", {}), **document.get("definitions", {})}
+    shared |= {**document.get("parameters", {}), **document.get("responses", {})}
+    while more := {name for name, sub in shared.items() if name not in names and refers(sub, names)}:
         names |= more
-    return found | {path for path, item in GOOD["paths"].items() if any(f'/{name}"' in text_of(item) for name in names)}
+    return found | {path for path, item in document["paths"].items() if refers(item, names)}
+
+
+def refers(node: Any, names: set[str]) -> bool:
+    return any(f'/{name}"' in text_of(node) for name in names)
 
 
 def text_of(value: Any) -> str:
     return orjson.dumps(value).decode()
 
 
-def by_place(specs: tuple[ToolSpec, ...]) -> dict[str, ToolSpec]:
-    return {f"{spec.binding.method} {spec.binding.path}": spec for spec in specs}
+def by_place(specs: tuple[ToolSpec, ...]) -> dict[tuple[str, str], ToolSpec]:
+    return {(spec.binding.method, spec.binding.path): spec for spec in specs}
 
 
 @pytest.mark.promise("document-repaired")
 @pytest.mark.promise("hostile")
-@settings(max_examples=400, deadline=None)
-@given(st.lists(st.tuples(st.sampled_from(PLACES), st.just(DROP) | VALUES), min_size=1, max_size=3))
+@settings(max_examples=500, deadline=None)
+@given(CHANGES)
 def test_whatever_is_broken_in_a_document_the_operations_beside_it_stay_as_they_were(
-    changes: list[tuple[tuple[str | int, ...], Any]],
+    broken: tuple[dict[str, Any], list[tuple[Place, Any]]],
 ) -> None:
-    document = mutated(GOOD, changes)
+    document, changes = broken
     try:
-        reading = read(document)
+        reading = read(mutated(document, changes))
     except DescribeError as error:
         assert any(len(path) == 1 for path, _ in changes), error
         return
-    before, after = by_place(read(GOOD).tools), by_place(reading.tools)
-    hit = touched([path for path, _ in changes])
-    for place, spec in before.items():
-        path = place.split(" ", 1)[1]
-        if path in hit:
-            continue
+    hit = touched(document, [path for path, _ in changes])
+    before, after = by_place(read(document).tools), by_place(reading.tools)
+    kept = {
+        place: spec
+        for place, spec in before.items()
+        if place[1].removeprefix(document.get("basePath", "").rstrip("/")) not in hit
+    }
+    shown = published.publish(reading.tools, ToolsConfig(), reading.notes)
+    for place, spec in kept.items():
         assert place in after, (place, reading.notes)
         assert after[place].input_schema == spec.input_schema
         names = {spec.name, catalogue.tool_name(spec.operation_id, "")}  # short where that is unique
-        assert after[place].name in names or any(note.startswith(f"{place} shares its name") for note in reading.notes)
-    shown = published.publish(reading.tools, ToolsConfig(), reading.notes)
-    assert set(shown.tools) >= {after[place].name for place in before if place.split(" ", 1)[1] not in hit}
+        said = f"{place[0]} {place[1]} shares its name"
+        assert after[place].name in names or any(note.startswith(said) for note in reading.notes)
+        assert after[place].name in shown.tools
     orjson.dumps([tool.tool.definition for tool in shown.tools.values()])
 
 
