@@ -164,7 +164,7 @@ class ToolOverride(_Document):
 
 
 class ToolsConfig(_Document):
-    """`filter`: discovered names to publish, empty for all. `overrides`: by discovered name."""
+    """`filter`: discovered names to publish; empty for all, if there are at most 64. `overrides`: by discovered name."""
 
     filter: tuple[str, ...] = ()
     overrides: dict[str, ToolOverride] = {}
