@@ -194,6 +194,10 @@ class Calls:
         record.bytes_out = bytes_out
         self.telemetry.call(record)
 
+    def finish_other(self, method: str, received: float) -> None:
+        """Account for a request of MCP that is no call and is about to be answered."""
+        self.telemetry.operation(method, self.monotonic() - received)
+
 
 def _refuse_tensors(tool: PublishedTool, arguments: dict[str, Any]) -> None:
     """Bytes are for tools of tensors; any other is told in its own words."""

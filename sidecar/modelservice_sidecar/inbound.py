@@ -53,7 +53,11 @@ class Inbound:
     def start(self, status: int, content_type: bytes, length: int | None, extra: RawHeaders | None = None) -> Message:
         """The ASGI message that begins an answer; made only to be sent."""
         self.started = True
-        headers = [(b"content-type", content_type), (b"x-request-id", self.ids.request_id.encode("ascii"))]
+        headers = [
+            (b"content-type", content_type),
+            (b"x-request-id", self.ids.request_id.encode("ascii")),
+            (b"trace-id", self.ids.trace_id.encode("ascii")),
+        ]
         if length is not None:
             headers.append((b"content-length", b"%d" % length))
         headers += self.answer_headers
@@ -83,7 +87,9 @@ async def answer(
 async def answer_empty(inbound: Inbound, send: Send, status: int, extra: RawHeaders | None = None) -> None:
     """Answer without a body."""
     inbound.started = True
-    headers = [(b"x-request-id", inbound.ids.request_id.encode("ascii")), *inbound.answer_headers, *(extra or ())]
+    ids = inbound.ids
+    headers = [(b"x-request-id", ids.request_id.encode("ascii")), (b"trace-id", ids.trace_id.encode("ascii"))]
+    headers += [*inbound.answer_headers, *(extra or ())]
     if status != 204:
         headers.append((b"content-length", b"0"))
     await send({"type": "http.response.start", "status": status, "headers": headers})

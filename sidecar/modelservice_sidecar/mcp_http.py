@@ -123,6 +123,7 @@ class McpEndpoint:
                 return
             if route.method != "ping":  # whose answer is empty by definition
                 result = _stamped(result, route, inbound, self._snapshot())
+            self._calls.finish_other(route.method, inbound.received)
             await requests.answer(
                 inbound, send, 200, orjson.dumps({"jsonrpc": "2.0", "id": route.id, "result": result})
             )
@@ -142,7 +143,14 @@ class McpEndpoint:
     async def _call(self, route: Route, inbound: Inbound, accepts: Accepts, receive: Receive, send: Send) -> None:
         token = mcp.progress_token(route.params)
         exchange = Exchange(inbound, receive, send, streams=accepts.stream, token=token, timing=self._timing)
-        record = CallRecord(ids=inbound.ids, era=route.era, bytes_in=len(inbound.body), user=inbound.user)
+        record = CallRecord(
+            ids=inbound.ids,
+            era=route.era,
+            revision=route.revision,
+            message_id=route.id,
+            bytes_in=len(inbound.body),
+            user=inbound.user,
+        )
         tells = exchange.progress if token is not None and accepts.stream else None
         await exchange.run(self._called(route, inbound, record, tells))
 

@@ -137,7 +137,7 @@ class RpcEndpoint:
         if request.meta:
             ids = inbound.ids = trace.choose(inbound.wanted, trace.wanted_in_meta(request.meta), new_hex)
         record = (
-            CallRecord(ids=ids, era="rpc", bytes_in=bytes_in, user=inbound.user)
+            CallRecord(ids=ids, era="rpc", message_id=request.id, bytes_in=bytes_in, user=inbound.user)
             if request.method == "call_tool"
             else None
         )

@@ -36,7 +36,7 @@ class CallRecord:
     ids: Ids
     era: str
     revision: str = ""
-    message_id: int | str | None = None
+    message_id: int | float | str | None = None
     tool: str = ""
     variant: str = ""
     outcome: str = "ok"
