@@ -68,7 +68,9 @@ class Triton:
 
 
 @contextlib.contextmanager
-def triton(folder: Path, models: Sequence[str] = READY_MODELS, *, port: int = 0) -> Iterator[Triton]:
+def triton(
+    folder: Path, models: Sequence[str] = READY_MODELS, *, port: int = 0, arguments: Sequence[str] = ()
+) -> Iterator[Triton]:
     """The server with these models, ready to be called, at a port of its own or at this one. `folder` becomes its own."""
     python = venvs.python_of("triton")
     packages = python.parent.parent / "lib" / sysconfig_tag() / "site-packages"
@@ -98,6 +100,7 @@ def triton(folder: Path, models: Sequence[str] = READY_MODELS, *, port: int = 0)
         "--exit-timeout-secs=3",
         "--http-header-forward-pattern=(x-request-id|traceparent|tracestate)",
         "--grpc-header-forward-pattern=(x-request-id|traceparent|tracestate)",
+        *arguments,
     ]
     # The stub links this Python's library; another one of the system's would run with the wrong standard library.
     libraries = f"{sysconfig.get_config_var('LIBDIR')}:{packages / 'nvidia_pytriton.libs'}"
