@@ -9,6 +9,8 @@ from collections.abc import Callable
 from modelservice_sidecar import inbound as requests
 from modelservice_sidecar.inbound import ASGIApp, RawHeaders, Receive, Scope, Send
 
+_MAX_PARTS = 1024
+"""Kept before they are joined: a body that comes byte by byte would take forty times its size."""
 _CLOSE: RawHeaders = [(b"connection", b"close")]
 """The rest of a refused body is not read, so the connection cannot be used again."""
 
@@ -62,13 +64,16 @@ async def _read(receive: Receive, limit: int) -> bytes | None:
     body: bytes = message.get("body", b"")
     if not message.get("more_body", False):
         return body if len(body) <= limit else None
-    parts = bytearray(body)
-    while len(parts) <= limit and message.get("more_body", False):
+    parts, size = [body], len(body)
+    while size <= limit and message.get("more_body", False):
         message = await receive()
         if message["type"] == "http.disconnect":
             return _GONE
-        parts += message.get("body", b"")
-    return bytes(parts) if len(parts) <= limit else None
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+        if len(parts) == _MAX_PARTS:
+            parts = [b"".join(parts)]
+    return b"".join(parts) if size <= limit else None
 
 
 _GONE = bytes(bytearray(b"gone"))
