@@ -138,6 +138,10 @@ class Reasons:
         name="Paused",
         sentence='The workload carries modelservice.dev/pause: "true", so its pod template is left alone.',
     )
+    WAITING_FOR_COMMIT = Reason(
+        name="WaitingForCommit",
+        sentence="In Manual mode the adapter comes when its patch, which is in the ConfigMap, is committed to the workload.",
+    )
     SUSPENDED = Reason(name="Suspended", sentence="spec.suspend is true: the workload is not touched, traffic goes on.")
     DRIFT_REPAIRED = Reason(
         name="DriftRepaired", sentence="Somebody removed the adapter from the pod template; it was put back."

@@ -23,7 +23,7 @@ UrlPath = Annotated[str, Field(max_length=256, pattern=r"^/[A-Za-z0-9._~/-]*$")]
 Duration = Annotated[str, Field(max_length=16, pattern=r"^([1-9][0-9]{0,6})(ms|s|m|h)$")]
 """A whole number and one unit, for example `30s`."""
 Quantity = Annotated[str, Field(max_length=32, pattern=r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|Ki|Mi|Gi|Ti)?$")]
-IssuerName = Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
+IssuerName = Annotated[str, Field(min_length=1, max_length=63, pattern=r"^([a-z0-9]-?)*[a-z0-9]$")]
 ResourceName = Annotated[str, Field(max_length=253, min_length=1)]
 Percent = Annotated[int, Field(ge=0, le=100)]
 
@@ -222,12 +222,27 @@ class ToolRateLimit(_Type):
     shared: TokenBucket | None = None
 
 
+class RateLimitStore(_Type):
+    """A Redis or Valkey behind a Service of this namespace, without a password, that all pods count in.
+
+    While it does not answer, `Open` lets each pod count for itself, and `Closed` lets no call through that has a bucket.
+    """
+
+    service_name: Annotated[str, Field(max_length=63, pattern=r"^[a-z]([-a-z0-9]*[a-z0-9])?$")]
+    port: Port = 6379
+    failure_mode: Literal["Open", "Closed"]
+
+
 class RateLimiting(_Type):
-    """Token buckets per user, per service and per tool, counted in each pod. A user is the verified subject of a token."""
+    """Token buckets per user, per service and per tool. A user is the verified subject of a token.
+
+    Each pod counts for itself unless there is a `store`.
+    """
 
     per_user: TokenBucket | None = None
     shared: TokenBucket | None = None
     tools: Annotated[tuple[ToolRateLimit, ...], Field(max_length=256)] = ()
+    store: RateLimitStore | None = None
 
 
 class Cache(_Type):
@@ -406,6 +421,11 @@ class ModelServiceSpec(_Type):
             "workloadRef cannot change; delete this ModelService and create another",
         ),
     )
+
+
+def mode_of(spec: ModelServiceSpec) -> Literal["Workload", "Pod", "Standalone", "Manual"]:
+    """How the adapter reaches the pods: what the spec says, else `Workload`."""
+    return (spec.injection.mode if spec.injection else None) or "Workload"
 
 
 class Condition(_Type):

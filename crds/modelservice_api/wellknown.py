@@ -53,6 +53,8 @@ ADAPTER_CONTAINER: Final = "mcp-adapter"
 CONFIG_VOLUME: Final = "modelservice-config"
 CONFIG_MOUNT_PATH: Final = "/etc/modelservice"
 CONFIG_KEY: Final = "config.json"
+PATCH_KEY: Final = "patch.yaml"
+"""In Manual mode: what the workload's owner commits, as a strategic merge patch."""
 MCP_PORT_NAME: Final = "mcp"
 ADMIN_PORT_NAME: Final = "mcp-admin"
 

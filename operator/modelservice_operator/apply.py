@@ -38,6 +38,8 @@ def apply_plan(api: KubeApi, observed: Observed, plan: Plan) -> Result:
         KubeError: Something that another try may mend: no answer, or a write that met a newer version.
     """
     if plan.refusal is not None:
+        if plan.revocation is not None:
+            api.apply(kube_api.CONFIG_MAPS, plan.revocation, manager=wellknown.FIELD_MANAGER_PREFIX, force=True)
         return Result(workload=_resume_if_left(api, observed))
     try:
         if plan.workload is not None and not plan.take_over:

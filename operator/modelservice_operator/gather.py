@@ -13,7 +13,7 @@ from typing import Any
 from modelservice_api import wellknown
 from modelservice_operator import kube_api, kube_errors
 from modelservice_operator.adapters import Adapters
-from modelservice_operator.core import naming, workload
+from modelservice_operator.core import injection, naming, workload
 from modelservice_operator.core.issuers import NO_ISSUERS, AuthSettings, ClusterKeys
 from modelservice_operator.core.observed import AdapterObservation, Observed, Rival, most_telling
 from modelservice_operator.kube_api import KubeApi, Resource
@@ -83,8 +83,9 @@ def _cluster_keys(sources: Sources, model_service: workload.KubeObject) -> Clust
         return None
     try:
         about = sources.api.get_document("/.well-known/openid-configuration")
-        return ClusterKeys(issuer=str(about["issuer"]), jwks=sources.api.get_document("/openid/v1/jwks"))
-    except kube_errors.ForbiddenError:
+        issuer, jwks = about.get("issuer"), sources.api.get_document("/openid/v1/jwks")
+        return ClusterKeys(issuer=issuer, jwks=jwks) if isinstance(issuer, str) and issuer else None
+    except (kube_errors.ForbiddenError, kube_errors.NotFoundError):
         return None
 
 
@@ -187,8 +188,10 @@ def _observe_adapters(
 ) -> AdapterObservation:
     """Asks adapters only where one of ours stands: other pods of that port are nobody's business."""
     metadata = model_service["metadata"]
-    manager = naming.field_manager(str(metadata["uid"]))
-    if target is None or metadata.get("deletionTimestamp") or not workload.owns_adapter(target, manager):
+    if target is None or metadata.get("deletionTimestamp"):
+        return AdapterObservation()
+    manual = ((model_service.get("spec") or {}).get("injection") or {}).get("mode") == "Manual"
+    if not injection.stands(target, name=str(metadata["name"]), uid=str(metadata["uid"]), manual=manual):
         return AdapterObservation()
     container = workload.container_named(workload.pod_template(target), wellknown.ADAPTER_CONTAINER)
     ports = [number for number, _, _ in workload.declared_ports(container or {})]

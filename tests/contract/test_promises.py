@@ -51,6 +51,7 @@ TOLD_OTHERWISE = [
     Reasons.ACCEPTED,
     Reasons.NO_CONFLICT,
     Reasons.NO_ROLLOUT_RISK,
+    Reasons.WAITING_FOR_COMMIT,  # manual
     Reasons.GPU_SET,
     Reasons.GPU_MANAGED_BY_USER,  # gpu
     Reasons.GPU_MANAGED_BY_DRA,  # gpu

@@ -181,7 +181,7 @@ def build_config(
             service_url=f"http://{naming.service_host(namespace, name)}:{ports.mcp}{mcp.path}",
         ),
         peers=adapter_config.PeersConfig(host=naming.service_host(namespace, name), port=ports.mcp),
-        rate_limiting=_rate_limiting(spec.rate_limiting) if spec.rate_limiting else None,
+        rate_limiting=_rate_limiting(spec.rate_limiting, namespace, name) if spec.rate_limiting else None,
         cache=_cache(spec.cache) if spec.cache else None,
         circuit_breaker=_circuit_breaker(spec.circuit_breaker) if spec.circuit_breaker else None,
         retry=_retry(spec.retry) if spec.retry else None,
@@ -207,7 +207,7 @@ def _backend(backend: v1alpha1.Backend) -> adapter_config.BackendConfig:
     )
 
 
-def _rate_limiting(given: v1alpha1.RateLimiting) -> adapter_config.RateLimitingConfig:
+def _rate_limiting(given: v1alpha1.RateLimiting, namespace: str, name: str) -> adapter_config.RateLimitingConfig:
     return adapter_config.RateLimitingConfig(
         per_user=_bucket(given.per_user),
         shared=_bucket(given.shared),
@@ -217,6 +217,16 @@ def _rate_limiting(given: v1alpha1.RateLimiting) -> adapter_config.RateLimitingC
             )
             for tool in given.tools
         ),
+        store=_store(given.store, namespace, name) if given.store else None,
+    )
+
+
+def _store(given: v1alpha1.RateLimitStore, namespace: str, name: str) -> adapter_config.RateLimitStoreConfig:
+    return adapter_config.RateLimitStoreConfig(
+        host=f"{given.service_name}.{namespace}.svc",
+        port=given.port,
+        prefix=f"{namespace}/{name}",
+        failure_mode=given.failure_mode,
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from modelservice_api import wellknown
 from modelservice_api.conditions import ConditionType, Reasons
-from modelservice_api.v1alpha1 import ModelServiceSpec
+from modelservice_api.v1alpha1 import ModelServiceSpec, mode_of
 from modelservice_operator.core import issuers, naming, support, workload
 from modelservice_operator.core.observed import Observed
 from modelservice_operator.core.refusal import Refusal
@@ -77,8 +77,8 @@ def cluster_keys_withheld(case: Case) -> Refusal | None:
     return Refusal(
         condition=ConditionType.ACCEPTED,
         reason=Reasons.NOT_PERMITTED,
-        message=f"The operator may not get /openid/v1/jwks, which issuer {wanted[0]} needs; the chart grants it with "
-        "rbac.create.",
+        message=f"The API server does not let the operator get /openid/v1/jwks, which issuer {wanted[0]} needs; the chart "
+        "grants it with rbac.create.",
     )
 
 
@@ -188,7 +188,7 @@ def lock_held(case: Case) -> Refusal | None:
 def name_conflict(case: Case) -> Refusal | None:
     """A container or volume of our name that no operator applied is the user's own, whatever image it runs."""
     template = workload.pod_template(case.target)
-    if workload.managers_of_adapter(case.target):
+    if workload.managers_of_adapter(case.target) or mode_of(case.spec) == "Manual":
         return None
     if any(container.get("name") == wellknown.ADAPTER_CONTAINER for container in workload.all_containers(template)):
         taken = f"container {wellknown.ADAPTER_CONTAINER!r}"

@@ -81,6 +81,30 @@ def eject(template: Template, *, meta: Mapping[str, Mapping[str, str]]) -> dict[
     return result
 
 
+def stands(target: workload.KubeObject, *, name: str, uid: str, manual: bool) -> bool:
+    """Whether the adapter in this workload is that of this ModelService.
+
+    What we applied ourselves is told by our field manager. In Manual mode its owner committed it: then the label says whose
+    it is.
+    """
+    if not manual:
+        return workload.owns_adapter(target, naming.field_manager(uid))
+    template = workload.pod_template(target)
+    labels = (template.get("metadata") or {}).get("labels") or {}
+    return workload.container_named(template, wellknown.ADAPTER_CONTAINER) is not None and labels.get(
+        wellknown.NAME_LABEL
+    ) == naming.label_value(name)
+
+
+def patch_document(
+    *, workload_object: workload.KubeObject, meta: Mapping[str, Mapping[str, str]], rendered: Rendered
+) -> dict[str, Any]:
+    """What the workload's owner commits in Manual mode: a strategic merge patch, for `kustomize` or `kubectl patch`."""
+    document = apply_document(workload_object=workload_object, owner="", meta=meta, rendered=rendered)
+    document["metadata"] = {"name": document["metadata"]["name"]}
+    return document
+
+
 def exists(template: Template, *, meta: Mapping[str, Mapping[str, str]], rendered: Rendered) -> bool:
     """Whether the adapter stands in `template` just as rendered, whatever defaults the API server filled in."""
     container = workload.container_named(template, wellknown.ADAPTER_CONTAINER)

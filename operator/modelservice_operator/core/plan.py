@@ -4,6 +4,7 @@ Owns the decision of one pass. A plan is a value: the shell carries it out (`app
 into status, events and the time of the next look.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pydantic
 
 from modelservice_api import v1alpha1, wellknown
+from modelservice_api.adapter_config import AdapterConfig
 from modelservice_api.conditions import ConditionType, Reasons
 from modelservice_operator.core import adapter, backend, checks, gpu, injection, naming, rollout, workload
 from modelservice_operator.core.adapter import Rendered
@@ -33,7 +35,7 @@ class WorkloadWrite:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What one pass does. With a `refusal` it writes nothing but status and events."""
+    """What one pass does. With a `refusal` it writes nothing but status and events, and a `revocation`."""
 
     add_finalizer: bool = False
     owned: tuple[Document, ...] = ()
@@ -51,6 +53,8 @@ class Plan:
     risks: tuple[rollout.Risk, ...] = ()
     """What the write to the workload may lead to. With `spec.rollout.onRisk: Refuse` there is no write, but a refusal."""
     refusal: Refusal | None = None
+    revocation: Document | None = None
+    """A ConfigMap that is written even with a refusal: what was taken away must not live on because of another mistake."""
     held_back: Refusal | None = None
     """Why a needed write to the workload is left out (suspended, paused); owned objects are still kept."""
     backend: BackendTarget | None = None
@@ -84,7 +88,7 @@ def decide(observed: Observed) -> Plan:
         return Plan(refusal=_invalid(error))
     case = checks.Case(observed=observed, spec=spec)
     if refusal := checks.first_refusal(case):
-        return Plan(refusal=refusal)
+        return Plan(refusal=refusal, revocation=_revoke(observed))
     return _decide_adoption(case)
 
 
@@ -127,12 +131,13 @@ def _decide_adoption(case: checks.Case) -> Plan:
     observed, spec = case.observed, case.spec
     template = workload.pod_template(case.target)
     manager = naming.field_manager(observed.uid)
-    ours = workload.owns_adapter(case.target, manager)
+    manual = v1alpha1.mode_of(spec) == "Manual"
+    ours = injection.stands(case.target, name=observed.name, uid=observed.uid, manual=manual)
     found = backend.resolve(template, spec.backend or v1alpha1.Backend(), observed.services)
     if isinstance(found, Refusal):
         return Plan(refusal=found)
     ports = adapter.choose_ports(
-        template, spec.mcp or v1alpha1.Mcp(), found, ours=bool(workload.managers_of_adapter(case.target))
+        template, spec.mcp or v1alpha1.Mcp(), found, ours=ours or bool(workload.managers_of_adapter(case.target))
     )
     if isinstance(ports, Refusal):
         return Plan(refusal=ports)
@@ -140,10 +145,12 @@ def _decide_adoption(case: checks.Case) -> Plan:
         name=observed.name, spec=spec, template=template, backend=found, ports=ports, image=_image(case, ours=ours)
     )
     meta = injection.template_metadata(
-        observed.name, rendered, default_container=_default_container(case.target, manager, found.container)
+        observed.name,
+        rendered,
+        default_container=_default_container(case.target, manager, found.container, manual=manual),
     )
     injected = ours and injection.exists(template, meta=meta, rendered=rendered)
-    held = _held_back(case)
+    held = _held_back(case, ours=ours)
     held_back = None if injected else held
     wanted = gpu.decide(case.target, found.container, spec.gpu)
     settings = () if held else wanted.operations
@@ -168,7 +175,17 @@ def _decide_adoption(case: checks.Case) -> Plan:
         owned=tuple(
             document
             for document, live in (
-                (build_config_map(observed, spec, ports), observed.config_map),
+                (
+                    build_config_map(
+                        observed,
+                        spec,
+                        ports,
+                        patch=injection.patch_document(workload_object=case.target, meta=meta, rendered=rendered)
+                        if manual
+                        else None,
+                    ),
+                    observed.config_map,
+                ),
                 (build_service(observed, ports), observed.service),
             )
             if not _stands(document, live)
@@ -256,8 +273,10 @@ def build_service(observed: Observed, ports: adapter.Ports) -> Document:
     }
 
 
-def build_config_map(observed: Observed, spec: v1alpha1.ModelServiceSpec, ports: adapter.Ports) -> Document:
-    """The ConfigMap with the adapter's config document."""
+def build_config_map(
+    observed: Observed, spec: v1alpha1.ModelServiceSpec, ports: adapter.Ports, *, patch: Document | None = None
+) -> Document:
+    """The ConfigMap with the adapter's config document, and in Manual mode the patch that its owner commits."""
     config = adapter.build_config(
         namespace=observed.namespace,
         name=observed.name,
@@ -266,12 +285,35 @@ def build_config_map(observed: Observed, spec: v1alpha1.ModelServiceSpec, ports:
         auth=observed.auth,
         cluster_keys=observed.cluster_keys,
     )
+    data = {wellknown.CONFIG_KEY: config.to_json()}
+    if patch is not None:
+        data[wellknown.PATCH_KEY] = json.dumps(patch, indent=2) + "\n"  # every JSON document is one of YAML
+    return _config_map(observed, data)
+
+
+def _config_map(observed: Observed, data: Mapping[str, str]) -> Document:
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": _owned_metadata(observed, naming.config_map(observed.name)),
-        "data": {wellknown.CONFIG_KEY: config.to_json()},
+        "data": dict(data),
     }
+
+
+def _revoke(observed: Observed) -> Document | None:
+    """The config document as it stands, without issuers that the platform admin has taken away. None where none was."""
+    live = observed.config_map
+    if live is None or not checks.is_owned(live, observed.uid, observed.live_uids):
+        return None
+    try:
+        config = AdapterConfig.model_validate_json((live.get("data") or {}).get(wellknown.CONFIG_KEY, ""))
+    except pydantic.ValidationError:
+        return None  # of another version; the next pass without a refusal writes it anew
+    if config.auth is None or all(issuer.name in observed.auth.issuers for issuer in config.auth.issuers):
+        return None
+    kept = tuple(issuer for issuer in config.auth.issuers if issuer.name in observed.auth.issuers)
+    left = config.model_copy(update={"auth": config.auth.model_copy(update={"issuers": kept})})
+    return _config_map(observed, {**live["data"], wellknown.CONFIG_KEY: left.to_json()})
 
 
 def _owned_metadata(observed: Observed, name: str) -> dict[str, Any]:
@@ -331,9 +373,12 @@ def _is_drift(case: checks.Case, rendered: Rendered) -> bool:
     return _was_injected(case.observed) and annotations.get(wellknown.HASH_ANNOTATION) in (None, rendered.hash)
 
 
-def _default_container(target: workload.KubeObject, manager: str, container: str) -> str | None:
+def _default_container(target: workload.KubeObject, manager: str, container: str, *, manual: bool) -> str | None:
     """Ours to set where the template names none, or where we named it."""
     meta = workload.pod_template(target).get("metadata") or {}
+    if manual:
+        named = (meta.get("annotations") or {}).get(wellknown.DEFAULT_CONTAINER_ANNOTATION, container)
+        return container if named == container else None
     if wellknown.DEFAULT_CONTAINER_ANNOTATION not in (meta.get("annotations") or {}):
         return container
     fields: Any = workload.managed_by(target, manager)
@@ -342,7 +387,16 @@ def _default_container(target: workload.KubeObject, manager: str, container: str
     return container if f"f:{wellknown.DEFAULT_CONTAINER_ANNOTATION}" in fields else None
 
 
-def _held_back(case: checks.Case) -> Refusal | None:
+def _held_back(case: checks.Case, *, ours: bool) -> Refusal | None:
+    if v1alpha1.mode_of(case.spec) == "Manual":
+        name = naming.config_map(case.observed.name)
+        message = (
+            f"Commit the patch to {case.described}: kubectl get configmap {name} --namespace {case.observed.namespace} "
+            f"--output jsonpath='{{.data.{wellknown.PATCH_KEY.replace('.', chr(92) + '.')}}}'."
+        )
+        if ours:
+            message = f"The adapter that was committed differs from what spec now asks for. {message}"
+        return Refusal(reason=Reasons.WAITING_FOR_COMMIT, message=message)
     if case.spec.suspend:
         return Refusal(reason=Reasons.SUSPENDED, message=f"spec.suspend is true; {case.described} is not touched.")
     if workload.annotations(case.target).get(wellknown.PAUSE_ANNOTATION) == "true":

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from modelservice_api import v1alpha1
 from modelservice_api.adapter_config import AdapterReport, BackendState
 from modelservice_api.conditions import ConditionType, Reason, Reasons
-from modelservice_operator.core import gpu, naming, workload
+from modelservice_operator.core import gpu, injection, naming, workload
 from modelservice_operator.core.observed import Handshake, Observed
 from modelservice_operator.core.plan import Plan
 from modelservice_operator.core.refusal import Refusal
@@ -85,7 +85,10 @@ class _Verdict:
 def summarise(observed: Observed, plan: Plan, result: Result) -> Summary:
     """The summary of one pass."""
     refusal = plan.refusal or result.refusal
-    stands = result.workload is not None and workload.owns_adapter(result.workload, naming.field_manager(observed.uid))
+    mode = _mode(observed)
+    stands = result.workload is not None and injection.stands(
+        result.workload, name=observed.name, uid=observed.uid, manual=mode == "Manual"
+    )
     verdicts = [*_admission(refusal), *_risk(plan, refusal), _injected(plan, refusal, stands=stands)]
     if plan.gpu_verdict is not None:
         verdicts.append(_gpu(plan.gpu_verdict))
@@ -102,6 +105,11 @@ def summarise(observed: Observed, plan: Plan, result: Result) -> Summary:
         events=_events(verdicts, old, plan, result),
         look_again_after=_look_again_after(verdicts, conditions, refusal, observed.now, stands=stands),
     )
+
+
+def _mode(observed: Observed) -> str:
+    injected: Mapping[str, Any] = (observed.model_service.get("spec") or {}).get("injection") or {}
+    return str(injected.get("mode") or "Workload")
 
 
 def _admission(refusal: Refusal | None) -> list[_Verdict]:
@@ -301,7 +309,7 @@ def _facts(observed: Observed, plan: Plan, verdicts: list[_Verdict], *, stands: 
         "source": plan.backend.source,
     }
     facts["injection"] = {
-        "mode": "Workload",
+        "mode": _mode(observed),
         "container": str(plan.rendered.container["name"]),
         "port": plan.rendered.ports.mcp,
         "adminPort": plan.rendered.ports.admin,

@@ -143,3 +143,25 @@ def test_a_server_that_asks_for_tokens_is_verified_by_what_it_says_to_who_has_no
                 assert (plain.error, plain.wants_token) == ("", False)
 
     run(test)
+
+
+@pytest.mark.promise("auth")
+def test_an_issuer_that_the_admin_took_away_is_trusted_no_longer_and_nothing_else_changes(harness: Harness) -> None:
+    before = adopt(harness)
+    assert before.auth is not None
+    template = harness.get("deployments", "fraud")["spec"]["template"]
+    nothing = sources_of(harness, AuthSettings())
+    for _ in range(2):
+        reconcile.reconcile(nothing, harness.namespace, "fraud")
+    found = harness.get("configmaps", "fraud-mcp-config")
+    after = AdapterConfig.model_validate_json(found["data"]["config.json"]).model_copy(update={"peers": PeersConfig()})
+    closed = before.auth.model_copy(update={"issuers": ()})
+    assert after == before.model_copy(update={"auth": closed}), "asked for as before, and nobody has one"
+    assert harness.get("deployments", "fraud")["spec"]["template"] == template
+    conditions = {
+        each["type"]: each["reason"] for each in harness.get("modelservices", "fraud")["status"]["conditions"]
+    }
+    assert conditions["Accepted"] == "UnknownIssuer"
+    reconcile.reconcile(sources_of(harness), harness.namespace, "fraud")
+    again = harness.get("configmaps", "fraud-mcp-config")["data"]["config.json"]
+    assert AdapterConfig.model_validate_json(again).auth == before.auth
