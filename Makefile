@@ -52,7 +52,7 @@ LOCK = $(VENV)/bin/uv pip compile -q --generate-hashes --no-emit-index-url --no-
 lock: $(READY) ## resolve all requirements again within what pyproject.toml allows; UPGRADE=1 takes newer versions
 	$(LOCK) $(if $(UPGRADE),--upgrade) --extra dev pyproject.toml -o requirements/dev.txt >/dev/null
 	$(LOCK) $(if $(UPGRADE),--upgrade) --no-annotate --extra operator pyproject.toml -o requirements/operator.txt >/dev/null
-	$(LOCK) $(if $(UPGRADE),--upgrade) --no-annotate --extra sidecar --extra otel pyproject.toml -o requirements/sidecar.txt >/dev/null
+	$(LOCK) $(if $(UPGRADE),--upgrade) --no-annotate --extra sidecar --extra otel --extra redis pyproject.toml -o requirements/sidecar.txt >/dev/null
 	@# real model servers ask for a newer C library than the oldest one that our own packages must install on
 	for wanted in requirements/test-*.in; do test ! -f $$wanted || \
 		$(LOCK) $(if $(UPGRADE),--upgrade) --no-annotate $$wanted -o $${wanted%.in}.txt >/dev/null; done

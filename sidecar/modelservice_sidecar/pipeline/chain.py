@@ -9,7 +9,13 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Final, Literal
 
-from modelservice_api.adapter_config import AdapterConfig, RateLimitingConfig, StageConfig, TokenBucketConfig
+from modelservice_api.adapter_config import (
+    AdapterConfig,
+    RateLimitingConfig,
+    RateLimitStoreConfig,
+    StageConfig,
+    TokenBucketConfig,
+)
 from modelservice_sidecar.backends.base import Answer
 from modelservice_sidecar.core.authorization import Access
 from modelservice_sidecar.core.breaker import STATES, Breaker
@@ -30,6 +36,7 @@ from modelservice_sidecar.pipeline.extension import Extension
 from modelservice_sidecar.pipeline.gates import Authorise, CheckArguments, RateLimit
 from modelservice_sidecar.pipeline.hand_over import HandOver
 from modelservice_sidecar.pipeline.retry import Retry
+from modelservice_sidecar.pipeline.shared_limit import SharedBuckets, SharedRateLimit
 from modelservice_sidecar.published import Published
 from modelservice_sidecar.telemetry import Telemetry
 
@@ -85,6 +92,7 @@ class Pipeline:
         self._chance = chance
         self.limiter = Limiter(config.limits.max_concurrency)
         self._buckets: Buckets | None = None
+        self._stores: dict[RateLimitStoreConfig, SharedBuckets] = {}
         self._breaker: Breaker | None = None
         self._budget: Budget | None = None
         self._answers: Answers | None = None
@@ -121,6 +129,11 @@ class Pipeline:
         self._config, self._published = config, published
         return chain(switched_on, self._extensions)
 
+    async def aclose(self) -> None:
+        """Give back every connection of a stage."""
+        for store in self._stores.values():
+            await store.aclose()
+
     def _load_extensions(self, wanted: tuple[StageConfig, ...]) -> None:
         if wanted == self._extensions_of:
             return
@@ -150,7 +163,23 @@ class Pipeline:
         refused = self._telemetry.counter(
             "modelservice_rate_limited", "Calls refused for want of a token.", ("tool", "bucket")
         )
-        return lambda inner: RateLimit(inner, buckets=buckets, monotonic=self._monotonic, refused=refused)
+        settings = config.rate_limiting.store
+        if settings is None:
+            return lambda inner: RateLimit(inner, buckets=buckets, monotonic=self._monotonic, refused=refused)
+        failed = self._telemetry.counter(
+            "modelservice_rate_limit_store_failures", "Calls for which the shared store did not answer.", ("mode",)
+        )
+        store = self._stores.setdefault(settings, SharedBuckets(settings, monotonic=self._monotonic))
+        is_open = settings.failure_mode == "Open"
+        return lambda inner: SharedRateLimit(
+            inner,
+            store=store,
+            is_open=is_open,
+            buckets=buckets,
+            monotonic=self._monotonic,
+            refused=refused,
+            failed=failed,
+        )
 
     def _cache(self, config: AdapterConfig) -> Around | None:
         settings = config.cache

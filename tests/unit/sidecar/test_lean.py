@@ -12,6 +12,7 @@ HEAVY = (
     "mcp",
     "multiprocessing",
     "prometheus_client",
+    "redis",
     "starlette",
     "uvicorn.main",
 )
