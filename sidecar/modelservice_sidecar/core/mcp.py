@@ -6,9 +6,10 @@ clock, knows no tool: whether a tool exists is the catalogue's business. Never r
 The order, for a body that is one JSON object:
     1. era          no version header or one of the `initialize` era → handshake; anything else → modern
     2. shape        notification (no `id`), response (handshake era only), request; else -32600
-    3. routing      modern: no routing header twice; else -32020
+    3. routing      no routing header twice; else -32020
     4. envelope     modern: `_meta` with version and capabilities; else -32602
-    5. agreement    modern: headers equal the body; else -32020
+    5. agreement    modern: headers equal the body, and none names what the body does not; else -32020. Handshake: those
+                    that are there do, for a gateway may have routed or permitted by them
     6. version      modern: served; else -32022
     7. method       known in the era; else -32601
     8. parameters   of the shape the method has; else -32602
@@ -135,7 +136,7 @@ def classify(headers: Headers, body: object) -> Verdict:
     if modern:
         assert version is not None
         return _modern(headers, message_id, method, params or {})
-    return _handshake(version or revisions.ASSUMED, message_id, method, params or {})
+    return _handshake(headers, message_id, method, params or {})
 
 
 def parse_error() -> Rejection:
@@ -188,10 +189,11 @@ def _modern(headers: Headers, message_id: MessageId, method: str, params: dict[s
     if headers.get("mcp-method") != method:
         return reject(HEADER_MISMATCH, "The mcp-method header is missing or differs from the body's method")
     name_param = revisions.NAME_HEADER_PARAM.get(method)
-    if name_param is not None:
-        wanted = params.get(name_param)
-        if wanted is not None and decode_header_value(headers.get("mcp-name")) != wanted:
-            return reject(HEADER_MISMATCH, f"The mcp-name header is missing or differs from the body's {name_param!r}")
+    if name_param is not None and params.get(name_param) is not None and headers.get("mcp-name") is None:
+        return reject(HEADER_MISMATCH, "The mcp-name header is missing")
+    mismatch = _name_mismatch(headers, method, params)
+    if mismatch is not None:
+        return reject(HEADER_MISMATCH, mismatch)
     if version not in revisions.MODERN:
         data = {"supported": list(revisions.MODERN), "requested": version}
         return reject(UNSUPPORTED_VERSION, "Unsupported protocol version", data)
@@ -203,7 +205,40 @@ def _modern(headers: Headers, message_id: MessageId, method: str, params: dict[s
     return Route(id=message_id, era="modern", revision=version, method=method, params=params)
 
 
-def _handshake(revision: str, message_id: MessageId, method: str, params: dict[str, Any]) -> Route | Rejection:
+def _name_mismatch(headers: Headers, method: str, params: Mapping[str, Any]) -> str | None:
+    """What is wrong with an `Mcp-Name` header that is there. Methods that are not known here may give it a meaning."""
+    said = headers.get("mcp-name")
+    name_param = revisions.NAME_HEADER_PARAM.get(method)
+    if said is None or (name_param is None and method not in revisions.MODERN_METHODS | revisions.HANDSHAKE_METHODS):
+        return None
+    if name_param is None:
+        return "The mcp-name header names something, and the method has no name"
+    wanted = params.get(name_param)
+    return (
+        None if decode_header_value(said) == wanted else f"The mcp-name header differs from the body's {name_param!r}"
+    )
+
+
+def _handshake_mismatch(headers: Headers, method: str, params: Mapping[str, Any]) -> str | None:
+    """Where a request of the handshake era contradicts itself. Its clients send no routing headers."""
+    if headers.repeated_routing is not None:
+        return f"The {headers.repeated_routing} header appears more than once"
+    meta = params.get("_meta")
+    told = meta.get(PROTOCOL_VERSION_KEY) if isinstance(meta, dict) else None
+    if told is not None and told != headers.get("mcp-protocol-version"):
+        # A modern message without its header would be run without the checks of its era.
+        return "The mcp-protocol-version header is missing or differs from params._meta"
+    said = headers.get("mcp-method")
+    if said is not None and said != method:
+        return "The mcp-method header differs from the body's method"
+    return _name_mismatch(headers, method, params)
+
+
+def _handshake(headers: Headers, message_id: MessageId, method: str, params: dict[str, Any]) -> Route | Rejection:
+    revision = headers.get("mcp-protocol-version") or revisions.ASSUMED
+    mismatch = _handshake_mismatch(headers, method, params)
+    if mismatch is not None:
+        return Rejection(code=HEADER_MISMATCH, message=mismatch, status=STATUS[HEADER_MISMATCH], id=message_id)
     if method not in revisions.HANDSHAKE_METHODS:
         return Rejection(code=METHOD_NOT_FOUND, message="Method not found", status=200, id=message_id)
     problem = _params_problem(method, params)
@@ -237,6 +272,12 @@ def _envelope_problem(meta: dict[str, Any]) -> str | None:
 
 
 def _params_problem(method: str, params: dict[str, Any]) -> str | None:
+    meta = params.get("_meta")
+    if meta is not None:
+        if not isinstance(meta, dict):
+            return "params._meta must be an object"
+        if "progressToken" in meta and not _is_id(meta["progressToken"]):
+            return f"params._meta.progressToken must be an integer or a string of at most {MAX_ID_LENGTH} characters"
     check = _PARAM_CHECKS.get(method)
     return check(params) if check is not None else None
 

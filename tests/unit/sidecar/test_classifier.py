@@ -25,6 +25,16 @@ def headers(method: str = "tools/list", **more: str) -> mcp.Headers:
     return mcp.read_headers([(name.encode(), value.encode()) for name, value in given.items()])
 
 
+def old(*lines: str) -> mcp.Headers:
+    """Headers of the handshake era, as they come."""
+    return mcp.read_headers([(name.encode(), value.encode()) for name, value in (line.split(": ") for line in lines)])
+
+
+def plain(method: str, **params: Any) -> dict[str, Any]:
+    """A request of the handshake era."""
+    return {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+
+
 def test_a_well_formed_request_of_each_era_is_a_route() -> None:
     assert mcp.classify(headers(), body()) == Route(
         id=1, era="modern", revision=MODERN, method="tools/list", params={"_meta": META}
@@ -59,12 +69,31 @@ REJECTED: list[tuple[str, mcp.Headers, object, int, int]] = [
     ("no capabilities", headers(), body(params={"_meta": {mcp.PROTOCOL_VERSION_KEY: MODERN}}), -32602, 400),
     ("version header differs", headers(mcp_protocol_version="2027-01-01"), body(), -32020, 400),
     ("method header differs", headers(mcp_method="tools/call"), body(), -32020, 400),
+    ("a name without a tool", headers("tools/call", mcp_name="add"), body("tools/call"), -32020, 400),
+    ("a name for a method without one", headers(mcp_name="add"), body(), -32020, 400),
+    ("a name that differs", headers("tools/call", mcp_name="sub"),
+     body("tools/call", params={"_meta": META, "name": "add"}), -32020, 400),
+    ("a name that is missing", headers("tools/call"),
+     body("tools/call", params={"_meta": META, "name": "add"}), -32020, 400),
+    ("a progress token of a wrong type", headers(), body(params={"_meta": {**META, "progressToken": {}}}), -32602, 400),
     ("a future version", headers(mcp_protocol_version="2027-01-01"),
      body(params={"_meta": {**META, mcp.PROTOCOL_VERSION_KEY: "2027-01-01"}}), -32022, 400),
     ("a method of the other era", headers("ping"), body("ping"), -32601, 404),
     ("an unknown method", headers("x"), body("x"), -32601, 404),
     ("a cursor of a wrong type", headers(), body(params={"_meta": META, "cursor": 1}), -32602, 400),
-    ("an unknown method of the handshake era", mcp.Headers(values={}), body("server/discover"), -32601, 200),
+    ("a modern message without its version header", mcp.read_headers([]), body(), -32020, 400),
+    ("a modern message under an older version header", headers(mcp_protocol_version="2025-11-25"), body(), -32020, 400),
+    ("the handshake era: _meta of a wrong type", old(), plain("ping", _meta=[]), -32602, 200),
+    ("the handshake era: no progress token", old(), plain("ping", _meta={"progressToken": None}), -32602, 200),
+    ("the handshake era: another method in the header", old("mcp-method: tools/list"), plain("ping"), -32020, 400),
+    ("the handshake era: another name in the header", old("mcp-name: sub"), plain("tools/call", name="add"), -32020, 400),
+    ("the handshake era: a name in the header alone", old("mcp-name: sub"), plain("tools/call"), -32020, 400),
+    ("the handshake era: a name for a method without one", old("mcp-name: sub"), plain("tools/list"), -32020, 400),
+    ("the handshake era: a name twice", old("mcp-name: add", "mcp-name: add"), plain("tools/call", name="add"),
+     -32020, 400),
+    ("the handshake era: a version twice", old("mcp-protocol-version: 2025-11-25", "mcp-protocol-version: 2025-11-25"),
+     plain("ping"), -32020, 400),
+    ("an unknown method of the handshake era", mcp.Headers(values={}), plain("server/discover"), -32601, 200),
 ]  # fmt: skip
 
 
@@ -77,6 +106,12 @@ def test_what_is_wrong_is_told_by_code_and_status(
     verdict = mcp.classify(given_headers, message)
     assert isinstance(verdict, Rejection)
     assert (verdict.code, verdict.status) == (code, status)
+
+
+def test_routing_headers_that_a_client_of_the_handshake_era_sends_truly_change_nothing() -> None:
+    route = mcp.classify(old("mcp-method: tools/call", "mcp-name: =?base64?YWRk?="), plain("tools/call", name="add"))
+    assert isinstance(route, Route)
+    assert (route.era, route.params["name"]) == ("handshake", "add")
 
 
 def test_a_message_without_an_id_is_a_notification() -> None:
