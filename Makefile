@@ -17,7 +17,7 @@ HOST_PYTHON ?= $(shell for python in python3.11 python3 python3.13 python3.12; d
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$python; break; }; done)
 LOCALCLUSTER := PYTHONPATH=tests/cluster $(HOST_PYTHON) -m localcluster
 PACKAGES := crds/modelservice_api operator/modelservice_operator sidecar/modelservice_sidecar cli/modelservice_cli
-IMAGE_PARTS := operator sidecar fastapi-digits triton-risk
+IMAGE_PARTS := operator sidecar tvm fastapi-digits triton-risk
 SAY := @printf '==> %s\n'
 
 .PHONY: help
@@ -54,7 +54,7 @@ lock: $(READY) ## resolve all requirements again within what pyproject.toml allo
 	$(LOCK) $(if $(UPGRADE),--upgrade) --no-annotate --extra operator pyproject.toml -o requirements/operator.txt >/dev/null
 	$(LOCK) $(if $(UPGRADE),--upgrade) --no-annotate --extra sidecar --extra otel --extra redis pyproject.toml -o requirements/sidecar.txt >/dev/null
 	@# real model servers ask for a newer C library than the oldest one that our own packages must install on
-	for wanted in requirements/test-*.in; do test ! -f $$wanted || \
+	for wanted in requirements/test-*.in requirements/adapter-*.in; do test ! -f $$wanted || \
 		$(LOCK) $(if $(UPGRADE),--upgrade) --no-annotate $$wanted -o $${wanted%.in}.txt >/dev/null; done
 	for folder in examples/*/; do test ! -f $$folder/requirements.in || \
 		$(LOCK) $(if $(UPGRADE),--upgrade) --no-annotate $$(sed -n 's/^# uv: //p' $$folder/requirements.in) $$folder/requirements.in -o $$folder/requirements.txt >/dev/null; done
@@ -104,6 +104,7 @@ TARGET := --python-version 3.11 --implementation cp --abi cp311 --abi abi3 --abi
 
 build/wheels/operator/requirements.txt: requirements/operator.txt
 build/wheels/sidecar/requirements.txt: requirements/sidecar.txt
+build/wheels/tvm/requirements.txt: requirements/adapter-tvm.txt
 build/wheels/fastapi-digits/requirements.txt: examples/fastapi-digits/requirements.txt
 build/wheels/triton-risk/requirements.txt: examples/triton-risk/requirements.txt
 $(foreach part,$(IMAGE_PARTS),build/wheels/$(part)/requirements.txt): | $(READY)
@@ -130,9 +131,10 @@ FIND_ENGINE := 'from localcluster import engine, settings; \
 # What differs between a folder's name and its image's.
 IMAGE_OF_operator := modelservice/operator
 IMAGE_OF_sidecar := modelservice/adapter
+IMAGE_OF_tvm := modelservice/adapter-tvm
 IMAGE_OF_fastapi-digits := modelservice/example-fastapi-digits
 IMAGE_OF_triton-risk := modelservice/example-triton-risk
-DOCKERFILE_OF = $(firstword $(wildcard $(1)/Dockerfile examples/$(1)/Dockerfile))
+DOCKERFILE_OF = $(firstword $(wildcard $(1)/Dockerfile sidecar/$(1).Dockerfile examples/$(1)/Dockerfile))
 
 .PHONY: images
 images: wheels ## build the operator's, the adapter's and the examples' images by `docker build`, without network

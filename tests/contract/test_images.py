@@ -12,6 +12,8 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parents[2]
 DOCKERFILES = [REPOSITORY / "operator" / "Dockerfile", REPOSITORY / "sidecar" / "Dockerfile"]
 DOCKERFILES += sorted((REPOSITORY / "examples").glob("*/Dockerfile"))
+RUNTIMES = sorted((REPOSITORY / "sidecar").glob("*.Dockerfile"))
+"""The adapter's image with a model runtime beside it: command and user are the adapter's."""
 BASE = "python:3.11-slim-bookworm"
 
 
@@ -27,7 +29,7 @@ def name_of(path: Path) -> str:
 
 
 @pytest.mark.promise("images-offline")
-@pytest.mark.parametrize("dockerfile", DOCKERFILES, ids=name_of)
+@pytest.mark.parametrize("dockerfile", [*DOCKERFILES, *RUNTIMES], ids=name_of)
 def test_every_installation_takes_checked_wheels_from_the_context(dockerfile: Path) -> None:
     steps = instructions(dockerfile)
     environment = " ".join(arguments for name, arguments in steps if name == "ENV")
@@ -40,10 +42,11 @@ def test_every_installation_takes_checked_wheels_from_the_context(dockerfile: Pa
 
 
 @pytest.mark.promise("images-offline")
-@pytest.mark.parametrize("dockerfile", DOCKERFILES, ids=name_of)
+@pytest.mark.parametrize("dockerfile", [*DOCKERFILES, *RUNTIMES], ids=name_of)
 def test_nothing_is_fetched_and_one_base_image_is_enough(dockerfile: Path) -> None:
     steps = instructions(dockerfile)
-    assert {arguments.split()[0] for name, arguments in steps if name == "FROM"} == {BASE}
+    ours = {"modelservice/adapter:${VERSION}"} if dockerfile in RUNTIMES else set()
+    assert {arguments.split()[0] for name, arguments in steps if name == "FROM"} == {BASE} | ours
     assert [name for name, _ in steps if name == "ADD"] == []
     runs = " ".join(arguments for name, arguments in steps if name == "RUN")
     assert re.findall(r"\b(curl|wget|apt-get|apt|git|https?://)\b", runs) == []
@@ -57,7 +60,9 @@ def test_make_builds_every_image_with_the_network_off() -> None:
     assert [build for build in builds if "--network none" not in build] == []
     parts = re.search(r"^IMAGE_PARTS := (.*)$", makefile, re.MULTILINE)
     assert parts is not None
-    assert set(parts[1].split()) == {dockerfile.parent.name for dockerfile in DOCKERFILES}
+    made = [dockerfile.parent.name for dockerfile in DOCKERFILES] + [dockerfile.stem for dockerfile in RUNTIMES]
+    assert sorted(parts[1].split()) == sorted(made)
+    assert parts[1].index("sidecar") < parts[1].index("tvm"), "an image is built after the one that it starts from"
 
 
 @pytest.mark.promise("images-restricted")
@@ -65,6 +70,11 @@ def test_make_builds_every_image_with_the_network_off() -> None:
 def test_the_last_user_is_a_number_that_is_not_root(dockerfile: Path) -> None:
     users = [arguments for name, arguments in instructions(dockerfile) if name == "USER"]
     assert users == ["65532:65532"]
+
+
+@pytest.mark.parametrize("dockerfile", RUNTIMES, ids=name_of)
+def test_a_runtime_changes_neither_the_user_nor_the_command(dockerfile: Path) -> None:
+    assert {name for name, _ in instructions(dockerfile)} & {"USER", "ENTRYPOINT", "CMD", "WORKDIR"} == set()
 
 
 @pytest.mark.parametrize("dockerfile", DOCKERFILES, ids=name_of)
