@@ -198,7 +198,11 @@ class RemoteKeys:
     async def _get(self) -> bytes:
         """The document. Redirects are not followed: the admin named this address and no other."""
         url = urlsplit(self._issuer.jwks_uri)
-        tls = ssl.create_default_context(cadata=self._issuer.ca or None) if url.scheme == "https" else None
+        tls: ssl.SSLContext | None = None
+        if (
+            url.scheme == "https"
+        ):  # anew each time: authorities are files that change; reading them takes many milliseconds
+            tls = await asyncio.to_thread(ssl.create_default_context, cadata=self._issuer.ca or None)
         pool = Pool(url.hostname or "", url.port or (443 if tls else 80), tls=tls)
         target = (url.path or "/") + (f"?{url.query}" if url.query else "")
         headers = [(b"accept", b"application/json, application/jwk-set+json"), (b"connection", b"close")]

@@ -18,7 +18,7 @@ from modelservice_api.adapter_config import AdapterConfig, AuthConfig
 from modelservice_sidecar import inbound as requests
 from modelservice_sidecar.core import authorization, tokens
 from modelservice_sidecar.core.authorization import Access, Identity
-from modelservice_sidecar.core.errors import TABLE, UnauthenticatedError
+from modelservice_sidecar.core.errors import TABLE, BackendUnreachableError, UnauthenticatedError
 from modelservice_sidecar.core.tokens import TokenError
 from modelservice_sidecar.inbound import ASGIApp, Inbound, RawHeaders, Receive, Scope, Send
 
@@ -26,6 +26,8 @@ WELL_KNOWN: Final = "/.well-known/oauth-protected-resource"
 METADATA_MAX_AGE: Final = 300
 _RETRY_AFTER: Final = b"5"
 _CODE: Final = TABLE[UnauthenticatedError].code
+_NOT_RUN: Final = TABLE[BackendUnreachableError].code
+"""Another pod that handed a call over reads in it that nothing was run, and asks elsewhere."""
 _MALFORMED: Final = frozenset({"repeated", "in_query"})
 """What is wrong with the request rather than with the token (RFC 6750, 3.1: 400)."""
 
@@ -159,9 +161,8 @@ async def _told(gate: Gate, scope: Scope, inbound: Inbound, send: Send) -> bool:
 async def _refuse(gate: Gate, inbound: Inbound, send: Send, error: TokenError) -> None:
     extra: RawHeaders = [(b"cache-control", b"no-store")]
     if error.reason == "keys_unavailable":
-        await requests.refuse(
-            inbound, send, 503, str(error), code=_CODE, extra=[*extra, (b"retry-after", _RETRY_AFTER)]
-        )
+        extra.append((b"retry-after", _RETRY_AFTER))
+        await requests.refuse(inbound, send, 503, str(error), code=_NOT_RUN, extra=extra)
         return
     challenge = f'{gate.challenge}, scope="{authorization.ALL_SCOPES}"'
     status = 400 if error.reason in _MALFORMED else 401

@@ -248,7 +248,9 @@ class Recorder:
         @app.middleware("http")
         async def note(request: Request, call_next: Any) -> Any:
             body = await request.body()
-            self.seen.append(f"{request.method} {request.url.path} {request.url.query} {request.headers.raw!r} {body!r}")
+            self.seen.append(
+                f"{request.method} {request.url.path} {request.url.query} {request.headers.raw!r} {body!r}"
+            )
             return await call_next(request)
 
         @app.post("/predict")
@@ -636,5 +638,50 @@ def test_no_word_of_a_token_leaves_the_adapter_but_to_another_adapter_of_the_ser
                 assert len(here.seen) > 3
                 whole = "\n".join([*told, *here.seen, *there.seen])
                 assert [part for part in parts if part in whole] == []
+
+    run(test)
+
+
+@pytest.mark.promise("auth")
+def test_what_a_call_needs_is_read_from_its_body_and_from_no_header() -> None:
+    async def test() -> None:
+        with model_server(Recorder().app()) as port:
+            async with adapter(port, trusting(issuer_config())) as running:
+                token = bearer(ALICE.token(ALICE.claims(scope=f"{CALL}:status")))
+                params = {"name": "predict", "arguments": {"body": {}}}
+                hidden = {"mcp-name": "status", "mcp-method": "tools/call"}
+                for ask in (running.legacy, running.modern):
+                    reply = await ask("tools/call", params, **hidden, **token)
+                    assert (reply.status, reply.json["error"]["code"]) == (400, -32020), "headers that say otherwise"
+                assert (await running.legacy("tools/call", params, **token)).status == 403
+                batch = [
+                    {"jsonrpc": "2.0", "id": n, "method": "call_tool", "params": {"name": name}}
+                    for n, name in enumerate(("status", "fail"))
+                ]
+                replies = (await request(running.port, "POST", "/rpc", batch, {**ACCEPT, **token})).json
+                assert ["result" in reply for reply in replies] == [True, False]
+                assert replies[1]["error"]["code"] == 1403
+
+    run(test)
+
+
+def test_an_outage_of_the_keys_in_another_pod_is_no_answer_to_a_call_that_was_handed_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(peers, "PAUSE", 0.001)
+
+    async def test() -> None:
+        here, there = Recorder(), Recorder()
+        without_keys = trusting(issuer_config(jwks=None, jwks_uri="http://127.0.0.1:1/keys", plain_http=True))
+        with model_server(there.app()) as other_model, model_server(here.app()) as model:
+            async with adapter(other_model, without_keys) as other:
+                facing = trusting(issuer_config()).model_copy(
+                    update={"peers": PeersConfig(host="127.0.0.1", port=other.port)}
+                )
+                async with adapter(model, facing) as running:
+                    running.adapter.begin_drain()
+                    reply = await running.modern("tools/call", {"name": "status"}, **bearer(ALICE.token()))
+                    assert reply.json["result"]["structuredContent"] == {"state": "fine"}
+                assert set(counted(other)) == {"keys_unavailable"}
 
     run(test)
