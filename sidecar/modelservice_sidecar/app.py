@@ -322,6 +322,8 @@ class Adapter:
             return BackendReport(type=description.kind, state="ModelSpecConflict", message=self._conflict)
         published = await asyncio.to_thread(publish, description.tools, config.tools, description.notes)
         memory.give_back()
+        if any(tool.tool.spec.signature is not None for tool in published.tools.values()):
+            memory.keep_for_tensors()
         if config.warm_up and self._warmed is not description:
             failed = await self._warm_up(backend, description, published)
             if failed is not None:
