@@ -10,6 +10,7 @@ standard error; the exit code is 1 then.
 import json
 import os
 import platform
+import shutil
 import struct
 import sys
 from pathlib import Path
@@ -31,6 +32,9 @@ DATATYPES = {
     "float64": ("FP64", "F64"),
 }
 """TVM's names of types, the Open Inference Protocol's, and the safetensors format's."""
+
+COMPILERS = ("g++", "gcc", "clang++", "clang", "c++", "cc")
+"""What TVM links with, where CXX is not set."""
 
 
 class BuildError(Exception):
@@ -60,6 +64,7 @@ def main(arguments: list[str]) -> int:
 
 def build(request: dict[str, Any]) -> None:
     """Compile and write."""
+    _need_compiler()
     try:
         import tvm
         import tvm_ffi
@@ -69,7 +74,6 @@ def build(request: dict[str, Any]) -> None:
             f"TVM cannot be imported by {sys.executable} ({error}); install modelservice[tvm] there."
         ) from error
     source, output = Path(request["model"]), Path(request["output"])
-    _need_compiler()
     imported = _from_torch(source) if source.suffix == ".pt2" else _from_onnx(source)
     module, kept = relax.frontend.detach_params(imported.module)
     function = module["main"]
@@ -132,9 +136,8 @@ def build(request: dict[str, Any]) -> None:
 
 
 def _need_compiler() -> None:
-    from tvm.support import cc
-
-    if not cc.get_cc():
+    """TVM looks for one only after the compilation, and fails with a message about None."""
+    if not any(shutil.which(name) for name in (os.environ.get("CXX", ""), *COMPILERS) if name):
         raise BuildError(
             "There is no C++ compiler, which TVM links with; install one (apt-get install g++) or set CXX to it."
         )

@@ -4,10 +4,12 @@ Owns the folders and which interpreter runs what. A test gets a config for a fil
 """
 
 import asyncio
+import atexit
 import contextlib
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable
 from functools import cache
 from pathlib import Path
@@ -40,8 +42,47 @@ def onnx_models() -> Path:
     return folder
 
 
-def forget() -> None:
-    """Remove what this process made."""
+@cache
+def torch_models() -> Path:
+    """The folder of PyTorch files, and of weights for them."""
+    folder = FOLDERS / f"torch-{os.getpid()}"
+    subprocess.run([python_of("Torch"), SUPPORT / "artifact_torch.py", folder], check=True, timeout=120)
+    return folder
+
+
+@cache
+def tvm_model(source: Path, *options: str) -> Path:
+    """The `.so` file that `modelservice tvm build` makes of a model."""
+    folder = FOLDERS / f"tvm-{os.getpid()}"
+    folder.mkdir(parents=True, exist_ok=True)
+    output = folder / f"{source.stem}.so"
+    done = tvm("build", str(source), "-o", str(output), "--python", python_of("Torch"), *options)
+    assert done.returncode == 0, done.stderr
+    return output
+
+
+def tvm(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run `modelservice tvm`."""
+    command = [sys.executable, "-m", "modelservice_cli.__main__", "tvm", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+
+def copy_tvm(model: Path, folder: Path) -> Path:
+    """The code, its signature file and its weights in a folder of the test's own."""
+    for path in model.parent.glob(f"{model.stem}.*"):
+        shutil.copy(path, folder)
+    return folder / model.name
+
+
+def put(source: Path, target: Path) -> None:
+    """Put a file in another one's place, as a careful program does."""
+    new = target.with_name(f".new-{target.name}")
+    shutil.copy(source, new)
+    new.replace(target)
+
+
+@atexit.register
+def _forget() -> None:
     for folder in FOLDERS.glob(f"*-{os.getpid()}"):
         shutil.rmtree(folder, ignore_errors=True)
 

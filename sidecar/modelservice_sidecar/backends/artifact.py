@@ -18,9 +18,10 @@ import orjson
 from modelservice_api.adapter_config import ArtifactConfig, BackendType
 from modelservice_sidecar.backends import tensor_tool
 from modelservice_sidecar.backends.base import Answer, CallContext, Description, Progress
-from modelservice_sidecar.core import devices, tensors
+from modelservice_sidecar.core import devices, signature_file, tensors
 from modelservice_sidecar.core.catalogue import ToolSpec
 from modelservice_sidecar.core.errors import BackendError, DescribeError
+from modelservice_sidecar.core.signature_file import SignatureFile
 from modelservice_sidecar.core.tensors import Signature, Tensor, TensorSpec
 from modelservice_sidecar.worker import wire
 from modelservice_sidecar.worker.process import Launch
@@ -104,11 +105,13 @@ class ArtifactBackend:
         for worker in retired:
             await worker.retire()
         try:
-            looked = await asyncio.gather(*(self._look(number) for number in range(len(self._configs))))
+            # A group ends only when each of its tasks has ended: no process is left behind by one that was cancelled.
+            async with asyncio.TaskGroup() as group:
+                looks = [group.create_task(self._look(number)) for number in range(len(self._configs))]
         except BaseException:
             await self.aclose()
             raise
-        problems = [problem for problem in looked if problem]
+        problems = [problem for problem in (look.result() for look in looks) if problem]
         if not self._served:
             raise DescribeError("Invalid", problems[0])
         served = [self._served[number] for number in sorted(self._served)]
@@ -257,6 +260,28 @@ def must_exist(config: ArtifactConfig) -> Path:
     if not os.access(path, os.R_OK):
         raise UnusableModelError(f"{config.artifact} cannot be read by user {os.getuid()}; change its permissions.")
     return path
+
+
+def read_signature_file(path: Path, function: str) -> tuple[SignatureFile, dict[str, Any]] | None:
+    """The signature file beside a model, and its content as JSON values; nothing where there is none.
+
+    Raises:
+        UnusableModelError: it cannot be read, or is about another function.
+    """
+    beside = path.with_suffix(".json")
+    if not beside.exists():
+        return None
+    try:
+        said = signature_file.read(beside.read_bytes())
+    except OSError as error:
+        raise UnusableModelError(f"The signature file {beside} cannot be read: {error.strerror}.") from error
+    except signature_file.BadSignatureError as error:
+        raise UnusableModelError(f"The signature file {beside} is not valid: {error}.") from error
+    if said.function != function:
+        raise UnusableModelError(
+            f"The signature file {beside} is about the function {said.function}, and {function} is to be served."
+        )
+    return said, said.document()
 
 
 def signature_of(facts: Facts) -> Signature:

@@ -4,12 +4,10 @@ Owns what is particular to TVM on the adapter's side: the signature file beside 
 weights that it names. The module itself is looked at in the worker only.
 """
 
-import json
 from pathlib import Path
 
 from modelservice_api.adapter_config import AdapterConfig, ArtifactConfig
-from modelservice_sidecar.backends.artifact import ArtifactBackend, Files, must_exist
-from modelservice_sidecar.core import signature_file
+from modelservice_sidecar.backends.artifact import ArtifactBackend, Files, must_exist, read_signature_file
 from modelservice_sidecar.worker.supervised import UnusableModelError
 
 
@@ -20,20 +18,11 @@ def make(config: AdapterConfig) -> ArtifactBackend:
 
 def _read(config: ArtifactConfig) -> Files:
     path = must_exist(config)
-    beside = path.with_suffix(".json")
-    if not beside.exists():
+    read = read_signature_file(path, config.function)
+    if read is None:
         return Files(model=(path,))
-    try:
-        content = beside.read_bytes()
-        said = signature_file.read(content)
-    except OSError as error:
-        raise UnusableModelError(f"The signature file {beside} cannot be read: {error.strerror}.") from error
-    except signature_file.BadSignatureError as error:
-        raise UnusableModelError(f"The signature file {beside} is not valid: {error}.") from error
-    if said.function != config.function:
-        raise UnusableModelError(
-            f"The signature file {beside} is about the function {said.function}, and {config.function} is to be served."
-        )
+    said, content = read
+    beside = path.with_suffix(".json")
     weights: Path | None = None
     if said.weights is not None:
         weights = beside.parent / said.weights.file
@@ -44,5 +33,5 @@ def _read(config: ArtifactConfig) -> Files:
         weights=weights,
         signature=said.signature(),
         description=said.description,
-        expected=json.loads(content),
+        expected=content,
     )

@@ -4,7 +4,6 @@ import asyncio
 import base64
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from adapter_harness import run
 from artifact_models import (
     artifact,
     config_of,
-    forget,
     onnx_models,
     serving,
     text_of,
@@ -27,9 +25,8 @@ from artifact_models import (
 
 
 @pytest.fixture(scope="module")
-def models() -> Iterator[Path]:
-    yield onnx_models()
-    forget()
+def models() -> Path:
+    return onnx_models()
 
 
 @pytest.mark.promise("torch-onnx-tools")

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -15,7 +14,6 @@ from adapter_harness import run
 from artifact_models import (
     artifact,
     config_of,
-    forget,
     onnx_models,
     python_of,
     serving,
@@ -32,9 +30,8 @@ SHORT = 300
 
 
 @pytest.fixture(scope="module")
-def models() -> Iterator[Path]:
-    yield onnx_models()
-    forget()
+def models() -> Path:
+    return onnx_models()
 
 
 @pytest.mark.promise("isolated")
