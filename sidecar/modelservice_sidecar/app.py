@@ -284,6 +284,8 @@ class Adapter:
             self.writer.event("config_rejected", message=f"{error}. The configuration stays as it was.")
         except Exception as error:  # noqa: BLE001 - a fault of ours must not end the watch: the next document may be well
             self.config = before
+            if self._verifier is not None:
+                self._verifier.configure(before.auth)
             self._gate = self._find_gate(before)
             self._snapshot = self._take_snapshot()
             self.config_error = f"{file.path}: this version of the adapter cannot obey it ({type(error).__name__})"
