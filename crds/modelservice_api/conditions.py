@@ -16,6 +16,7 @@ class ConditionType(StrEnum):
     INJECTED = "Injected"
     DISCOVERED = "Discovered"
     VERIFIED = "Verified"
+    CONFIGURED = "Configured"
     ROLLOUT_COMPLETE = "RolloutComplete"
     ROLLOUT_RISK = "RolloutRisk"
     DEGRADED = "Degraded"
@@ -31,6 +32,7 @@ CONDITION_SENTENCES: dict[ConditionType, str] = {
     ConditionType.INJECTED: "The adapter stands in the workload's pod template as it should.",
     ConditionType.DISCOVERED: "The adapter knows the model server's tools.",
     ConditionType.VERIFIED: "An MCP handshake through the published address succeeded.",
+    ConditionType.CONFIGURED: "Running adapters obey the ModelService as it is now.",
     ConditionType.ROLLOUT_COMPLETE: "Every replica of the workload runs the current pod template.",
     ConditionType.ROLLOUT_RISK: "Changing the pod template could leave the workload without a running replica.",
     ConditionType.DEGRADED: "Pods with the adapter do not start or do not stay up.",
@@ -189,6 +191,17 @@ class Reasons:
     VERIFIED = Reason(name="Verified", sentence="An MCP handshake through the Service succeeded.")
     HANDSHAKE_FAILED = Reason(
         name="HandshakeFailed", sentence="The adapter is up but an MCP handshake through the Service failed."
+    )
+
+    # Configured
+    CONFIGURED = Reason(name="Configured", sentence="Running adapters obey the ModelService as it is now.")
+    CONFIG_PENDING = Reason(
+        name="ConfigPending",
+        sentence="Adapters still obey the configuration from before; nodes bring them the new one within about a minute.",
+    )
+    CONFIG_REJECTED = Reason(
+        name="ConfigRejected",
+        sentence="An adapter cannot obey its new configuration and serves on with the one from before; see the message.",
     )
 
     # RolloutComplete

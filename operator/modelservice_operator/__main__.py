@@ -71,6 +71,7 @@ def connect(settings: Settings) -> Sources:
         clock=lambda: datetime.now(UTC),
         adapter_image=settings.adapter_image,
         auth=settings.auth,
+        signals=settings.signals,
     )
 
 

@@ -16,6 +16,7 @@ from modelservice_operator.adapters import Adapters
 from modelservice_operator.core import injection, naming, workload
 from modelservice_operator.core.issuers import NO_ISSUERS, AuthSettings, ClusterKeys
 from modelservice_operator.core.observed import AdapterObservation, Observed, Rival, most_telling
+from modelservice_operator.core.signals import NO_SIGNALS, Signals
 from modelservice_operator.kube_api import KubeApi, Resource
 
 _ASKED_ADAPTERS = 3
@@ -31,6 +32,7 @@ class Sources:
     clock: Callable[[], datetime]
     adapter_image: str
     auth: AuthSettings = NO_ISSUERS
+    signals: Signals = NO_SIGNALS
 
 
 def goes_with_its_namespace(api: KubeApi, model_service: workload.KubeObject) -> bool:
@@ -72,6 +74,7 @@ def gather(sources: Sources, model_service: workload.KubeObject) -> Observed:
         services=_services(sources.api, namespace, target),
         adapter_image=sources.adapter_image,
         auth=sources.auth,
+        signals=sources.signals,
         cluster_keys=_cluster_keys(sources, model_service),
     )
 

@@ -3,10 +3,13 @@
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 import pydantic
 
+from modelservice_api.adapter_config import LoggingConfig, TracingConfig
 from modelservice_operator.core.issuers import NO_ISSUERS, AuthSettings
+from modelservice_operator.core.signals import NO_SIGNALS, Signals
 
 _DEFAULT_HEALTH_PORT = 8080
 _LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
@@ -28,6 +31,8 @@ class Settings:
     log_level: str
     auth: AuthSettings = NO_ISSUERS
     """Whose tokens adapters may be told to trust."""
+    signals: Signals = NO_SIGNALS
+    """Where adapters send spans, and what they log."""
     workers: int = 8
     """Passes at once; each holds a thread for as long as the API server takes to answer."""
     sweep_seconds: float = 300.0
@@ -60,6 +65,10 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> Settings:
         health_port=_port(environment.get("MODELSERVICE_HEALTH_PORT", str(_DEFAULT_HEALTH_PORT))),
         log_level=_log_level(environment.get("MODELSERVICE_LOG_LEVEL", "INFO")),
         auth=_auth(environment.get("MODELSERVICE_AUTH") or "{}"),
+        signals=Signals(
+            tracing=_document(TracingConfig, environment, "MODELSERVICE_TRACING", "tracing"),
+            logging=_document(LoggingConfig, environment, "MODELSERVICE_CALL_LOG", "callLog"),
+        ),
     )
 
 
@@ -70,12 +79,20 @@ def _port(text: str) -> int:
 
 
 def _auth(text: str) -> AuthSettings:
+    return _document(AuthSettings, {"MODELSERVICE_AUTH": text}, "MODELSERVICE_AUTH", "auth")
+
+
+Document = TypeVar("Document", bound=pydantic.BaseModel)
+
+
+def _document(kind: type[Document], environment: Mapping[str, str], name: str, value: str) -> Document:
+    """A value of the chart that is a whole block, as JSON."""
     try:
-        return AuthSettings.model_validate_json(text)
+        return kind.model_validate_json(environment.get(name) or "{}")
     except pydantic.ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         path = ".".join(str(part) for part in first["loc"])
-        raise SettingsError(f"MODELSERVICE_AUTH, the chart's auth: {path or 'the value'}: {first['msg']}.") from error
+        raise SettingsError(f"{name}, the chart's {value}: {path or 'the value'}: {first['msg']}.") from error
 
 
 def _log_level(text: str) -> str:

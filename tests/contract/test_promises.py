@@ -60,6 +60,9 @@ TOLD_OTHERWISE = [
     Reasons.INJECTED,
     Reasons.DISCOVERED,
     Reasons.VERIFIED,
+    Reasons.CONFIGURED,
+    Reasons.CONFIG_PENDING,
+    Reasons.CONFIG_REJECTED,  # config-live
     Reasons.ROLLOUT_COMPLETE,
     Reasons.READY,
     Reasons.NOT_READY,

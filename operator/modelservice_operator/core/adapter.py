@@ -17,6 +17,7 @@ from modelservice_operator.core import issuers, naming, workload
 from modelservice_operator.core.backend import BackendTarget
 from modelservice_operator.core.issuers import NO_ISSUERS, AuthSettings, ClusterKeys
 from modelservice_operator.core.refusal import Refusal
+from modelservice_operator.core.signals import NO_SIGNALS, Signals
 
 DEFAULT_RESOURCES: Mapping[str, Mapping[str, str]] = {
     "requests": {"cpu": "50m", "memory": "64Mi"},
@@ -141,6 +142,7 @@ def build_config(
     ports: Ports,
     auth: AuthSettings = NO_ISSUERS,
     cluster_keys: ClusterKeys | None = None,
+    signals: Signals = NO_SIGNALS,
 ) -> adapter_config.AdapterConfig:
     """The config document for the adapters of the ModelService `name`."""
     tools = spec.tools or v1alpha1.Tools()
@@ -190,6 +192,8 @@ def build_config(
             adapter_config.StageConfig(name=stage.name, config=stage.config)
             for stage in (spec.adapter.stages if spec.adapter else ())
         ),
+        tracing=signals.tracing,
+        logging=signals.logging,
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from modelservice_api.adapter_config import AdapterReport
 from modelservice_operator.core.issuers import NO_ISSUERS, AuthSettings, ClusterKeys
+from modelservice_operator.core.signals import NO_SIGNALS, Signals
 from modelservice_operator.core.workload import KubeObject
 
 
@@ -46,13 +47,15 @@ class AdapterObservation:
 
 
 def most_telling(reports: Sequence[AdapterReport | None]) -> AdapterReport | None:
-    """The report that speaks for all: of a pod whose model contradicts the spec, if there is one, else the first.
+    """The report that speaks for all: of a pod whose model contradicts the spec, if there is one, or that cannot obey its
+    configuration, else the first.
 
     In a rollout the others may still run the model from before.
     """
     known = [report for report in reports if report is not None]
     contradicting = [report for report in known if report.backend.state == "ModelSpecConflict"]
-    return next(iter([*contradicting, *known]), None)
+    refusing = [report for report in known if report.config_error]
+    return next(iter([*contradicting, *refusing, *known]), None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +79,8 @@ class Observed:
     """The image for adoptions that name none."""
     auth: AuthSettings = NO_ISSUERS
     """Whose tokens may be trusted, as the platform admin said."""
+    signals: Signals = NO_SIGNALS
+    """Where adapters send spans and what they log, as the platform admin said."""
     cluster_keys: ClusterKeys | None = None
     """Looked up only where a named issuer needs them; None where they may not be had."""
 

@@ -284,6 +284,7 @@ def build_config_map(
         ports=ports,
         auth=observed.auth,
         cluster_keys=observed.cluster_keys,
+        signals=observed.signals,
     )
     data = {wellknown.CONFIG_KEY: config.to_json()}
     if patch is not None:

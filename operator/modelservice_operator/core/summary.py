@@ -5,12 +5,13 @@ event and log. Conditions keep their transition time until their status changes 
 the reason changes.
 """
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
-from modelservice_api import v1alpha1
+from modelservice_api import v1alpha1, wellknown
 from modelservice_api.adapter_config import AdapterReport, BackendState
 from modelservice_api.conditions import ConditionType, Reason, Reasons
 from modelservice_operator.core import gpu, injection, naming, workload
@@ -22,6 +23,9 @@ Status = Literal["True", "False", "Unknown"]
 
 READY_RECHECK_SECONDS = 60.0
 """How long a ready ModelService is believed: a model server that dies shows up in its status within this time."""
+
+CONFIG_RECHECK_SECONDS = 10.0
+"""A node brings a changed ConfigMap into its pods within about a minute."""
 
 CONFLICT_RECHECK_SECONDS = 60.0
 """Names held by objects that are not watched come free without an event."""
@@ -93,7 +97,7 @@ def summarise(observed: Observed, plan: Plan, result: Result) -> Summary:
     if plan.gpu_verdict is not None:
         verdicts.append(_gpu(plan.gpu_verdict))
     if stands and result.workload is not None:
-        verdicts += [_discovered(observed), _verified(observed), _rollout(result.workload)]
+        verdicts += [_discovered(observed), _verified(observed), *_configured(observed), _rollout(result.workload)]
     verdicts.append(_ready(verdicts))
     old = _old_conditions(observed)
     generation = int(observed.metadata.get("generation") or 0)
@@ -242,6 +246,21 @@ def _verified(observed: Observed) -> _Verdict:
             return _Verdict(type=ConditionType.VERIFIED, status="False", reason=Reasons.HANDSHAKE_FAILED, message=error)
 
 
+def _configured(observed: Observed) -> list[_Verdict]:
+    """Nothing where no adapter has said which configuration it obeys."""
+    report, config_map = observed.adapters.report, observed.config_map
+    if report is None or config_map is None:
+        return []
+    document = str((config_map.get("data") or {}).get(wellknown.CONFIG_KEY, ""))
+    status: Status = "Unknown"
+    reason, message = Reasons.CONFIG_PENDING, Reasons.CONFIG_PENDING.sentence
+    if report.config_error:
+        status, reason, message = "False", Reasons.CONFIG_REJECTED, report.config_error
+    elif report.config_digest == "sha256:" + hashlib.sha256(document.encode()).hexdigest():
+        status, reason, message = "True", Reasons.CONFIGURED, Reasons.CONFIGURED.sentence
+    return [_Verdict(type=ConditionType.CONFIGURED, status=status, reason=reason, message=message)]
+
+
 def _rollout(target: workload.KubeObject) -> _Verdict:
     progress = workload.progress(target)
     reason, status = Reasons.ROLLING_OUT, "False"
@@ -361,6 +380,7 @@ _TOLD = (
     ConditionType.INJECTED,
     ConditionType.DISCOVERED,
     ConditionType.VERIFIED,
+    ConditionType.CONFIGURED,
     ConditionType.READY,
 )
 _TOLD_ON_WORKLOAD = frozenset(
@@ -371,6 +391,9 @@ _TOLD_ON_WORKLOAD = frozenset(
         ConditionType.GPU_CONFIGURED,
         ConditionType.INJECTED,
     }
+)
+_EXPECTED = frozenset(
+    {ConditionType.CONFLICT, ConditionType.ACCEPTED, ConditionType.ROLLOUT_RISK, ConditionType.CONFIGURED}
 )
 _GOOD_WHEN_FALSE = frozenset({ConditionType.CONFLICT, ConditionType.ROLLOUT_RISK, ConditionType.DEGRADED})
 
@@ -389,7 +412,7 @@ def _events(
         if verdict.type not in _TOLD or unchanged or verdict.status == "Unknown":
             continue
         good = (verdict.status == "False") is (verdict.type in _GOOD_WHEN_FALSE)
-        if good and verdict.type in (ConditionType.CONFLICT, ConditionType.ACCEPTED, ConditionType.ROLLOUT_RISK):
+        if good and verdict.type in _EXPECTED:
             continue  # what everybody expects is no news
         if verdict.type is ConditionType.READY and not good:
             continue  # the condition that it waits for has been told
@@ -416,7 +439,8 @@ def _look_again_after(
     if refusal is not None and not stands:
         return CONFLICT_RECHECK_SECONDS if refusal.condition is ConditionType.CONFLICT else None
     if verdicts[-1].status == "True":
-        return READY_RECHECK_SECONDS
+        pending = any(verdict.reason is Reasons.CONFIG_PENDING for verdict in verdicts)
+        return CONFIG_RECHECK_SECONDS if pending else READY_RECHECK_SECONDS
     # Often at first, when a user is watching, and ever less so for what stays broken.
     since = datetime.fromisoformat(conditions[-1]["lastTransitionTime"])
     return max(_SHORTEST_WAIT, min(_LONGEST_WAIT, (now - since).total_seconds() / 4))

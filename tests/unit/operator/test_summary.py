@@ -7,7 +7,14 @@ from typing import Any
 import pytest
 
 from kube_objects import NOW, adopted, deployment, model_service, modified, observed, with_spec, with_value
-from modelservice_api.adapter_config import AdapterReport, BackendReport, BackendState, ServerConfig, ToolsReport
+from modelservice_api.adapter_config import (
+    AdapterConfig,
+    AdapterReport,
+    BackendReport,
+    BackendState,
+    ServerConfig,
+    ToolsReport,
+)
 from modelservice_operator.core import plan, summary
 from modelservice_operator.core.observed import AdapterObservation, Handshake, Observed, most_telling
 
@@ -216,3 +223,41 @@ def test_a_paused_workload_says_why_its_rollout_does_not_come() -> None:
     seen = dataclasses.replace(first, workload=live)
     told = summary.summarise(seen, plan.decide(seen), summary.Result(workload=live))
     assert conditions(told)["RolloutComplete"] == ("False", "RolloutPaused")
+
+
+def obeying(adapters: AdapterReport, document: str) -> summary.Summary:
+    """A pass whose ConfigMap holds this document."""
+    first = observed()
+    decided = plan.decide(first)
+    assert decided.rendered is not None
+    done = {"observedGeneration": 1, "updatedReplicas": 1, "availableReplicas": 1, "replicas": 1}
+    live = modified(adopted(deployment(), decided.rendered, uid=UID), with_value("status", done))
+    observation = AdapterObservation(ready_endpoints=1, report=adapters, handshake=SHAKEN)
+    config_map = {"metadata": {"name": "fraud"}, "data": {"config.json": document}}
+    seen = dataclasses.replace(first, workload=live, adapters=observation, config_map=config_map)
+    return summary.summarise(seen, plan.decide(seen), summary.Result(workload=live))
+
+
+@pytest.mark.promise("config-live")
+def test_it_is_told_whether_adapters_obey_the_newest_configuration_and_one_that_cannot_takes_nothing_away() -> None:
+    config = AdapterConfig(server=ServerConfig(name="fraud"))
+    good = report("Ready").model_copy(update={"config_digest": config.digest()})
+    told = obeying(good, config.to_json())
+    assert (conditions(told)["Configured"], told.look_again_after) == (
+        ("True", "Configured"),
+        summary.READY_RECHECK_SECONDS,
+    )
+    told = obeying(report("Ready"), config.to_json())
+    assert (conditions(told)["Configured"], told.look_again_after) == (
+        ("Unknown", "ConfigPending"),
+        summary.CONFIG_RECHECK_SECONDS,
+    )
+    assert "ConfigPending" not in [event.reason.name for event in told.events]
+    rejecting = report("Ready").model_copy(update={"config_error": "config.json: limits.timeout: too small"})
+    speaking = most_telling([None, good, rejecting])
+    assert speaking is rejecting
+    told = obeying(rejecting, config.to_json())
+    assert conditions(told)["Configured"] == ("False", "ConfigRejected")
+    assert conditions(told)["Ready"] == ("True", "Ready")
+    [event] = [event for event in told.events if event.reason.name == "ConfigRejected"]
+    assert (event.warning, event.message) == (True, "config.json: limits.timeout: too small")
