@@ -233,7 +233,8 @@ def obeying(adapters: AdapterReport, document: str) -> summary.Summary:
     done = {"observedGeneration": 1, "updatedReplicas": 1, "availableReplicas": 1, "replicas": 1}
     live = modified(adopted(deployment(), decided.rendered, uid=UID), with_value("status", done))
     observation = AdapterObservation(ready_endpoints=1, report=adapters, handshake=SHAKEN)
-    config_map = {"metadata": {"name": "fraud"}, "data": {"config.json": document}}
+    [config_map] = [dict(owned) for owned in decided.owned if owned["kind"] == "ConfigMap"]
+    config_map["data"] = {"config.json": document}
     seen = dataclasses.replace(first, workload=live, adapters=observation, config_map=config_map)
     return summary.summarise(seen, plan.decide(seen), summary.Result(workload=live))
 
