@@ -7,6 +7,7 @@ The clock is the loop's. One timer per connection looks once per `tick`, so a re
 """
 
 import asyncio
+import re
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, ClassVar, Final, cast
@@ -48,6 +49,10 @@ class _Phase(IntEnum):
 
 _VERSIONS: Final = frozenset({"1.1", "1.0"})
 """HTTP/1.0 stays: nginx speaks it to its upstreams by default."""
+
+
+_HOST: Final = re.compile(rb"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?")
+"""What a Host can be. Anything else is read differently by whoever stands in front of us."""
 
 
 class _HeadWithBody:
@@ -162,7 +167,8 @@ class LimitedProtocol(HttpToolsProtocol):
         self._head_size += len(name) + len(value) + 4
         if self._head_size > self.limits.head_bytes or len(self.headers) >= self.limits.headers:
             self._stop(431, "The request's headers are too large or too many")
-        super().on_header(name, value)
+        if self._phase is _Phase.HEAD:  # else a trailer, which is no header: no one in front of us has looked at it
+            super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         version = self.parser.get_http_version()
@@ -170,9 +176,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self._stop(505, "Only HTTP/1.1 is spoken here")
         if self._head_size > self.limits.head_bytes:
             self._stop(431, "The request's headers are too large")
-        hosts = sum(1 for name, _ in self.headers if name == b"host")
-        if hosts > 1 or (hosts == 0 and version == "1.1"):
-            self._stop(400, "A request has exactly one Host")
+        self._check_framing(version)
         self._phase = _Phase.BODY
         self._since = self.loop.time()
         self._raw = 0
@@ -275,6 +279,23 @@ class LimitedProtocol(HttpToolsProtocol):
         self.on_body(piece)
         if not self._unparsed:
             self.on_message_complete()
+
+    def _check_framing(self, version: str) -> None:
+        """Stop at what says in two ways where the request goes or where it ends."""
+        host: bytes | None = None
+        for name, value in self.headers:
+            if name == b"host":
+                if host is not None:
+                    self._stop(400, "A request has exactly one Host")
+                host = value.strip(b" \t")
+                if not _HOST.fullmatch(host):
+                    self._stop(400, "The Host is not a name or an address with a port")
+            elif name == b"transfer-encoding" and (value.lower() != b"chunked" or version == "1.0"):
+                self._stop(400, "The only Transfer-Encoding is chunked, in HTTP/1.1")
+        if host is None and version == "1.1":
+            self._stop(400, "A request has exactly one Host")
+        if not (self.url.startswith(b"/") or self.url == b"*") or b"#" in self.url:
+            self._stop(400, "A request names a path, not a URL")
 
     def _stop(self, status: int, message: str) -> None:
         self._refusal = (status, message)

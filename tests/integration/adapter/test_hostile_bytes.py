@@ -8,6 +8,7 @@ import pytest
 
 from adapter_harness import ACCEPT, Running, adapter, encode, modern_body, modern_headers, read_reply, request, run
 from modelservice_api.adapter_config import AdapterConfig, LimitsConfig, McpConfig
+from modelservice_sidecar import server
 from modelservice_sidecar.protocol import Limits
 
 pytestmark = pytest.mark.promise("hostile")
@@ -45,40 +46,127 @@ async def status_of(running: Running, data: bytes) -> int:
     return 0
 
 
-HEAD = b"POST /mcp HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+HEAD = b"POST /mcp HTTP/1.1\r\nhost: localhost\r\naccept: */*\r\ncontent-type: application/json\r\n"
+PING = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
+GOOD = HEAD + b"content-length: 40\r\n\r\n" + PING
+CHUNKED = HEAD + b"transfer-encoding: chunked\r\n\r\n"
+CHUNKS = b"28\r\n" + PING + b"\r\n0\r\n\r\n"
 
-BYTES: list[tuple[str, bytes, set[int]]] = [
-    ("two content lengths", HEAD + b"content-length: 2\r\ncontent-length: 3\r\n\r\n{}", {400}),
-    ("length and chunks", HEAD + b"content-length: 2\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n", {400}),
-    ("odd transfer encoding", HEAD + b"transfer-encoding: xchunked\r\n\r\n", {400}),
-    ("blank before a colon", b"POST /mcp HTTP/1.1\r\nhost : x\r\n\r\n", {400}),
-    ("a NUL in a header", b"POST /mcp HTTP/1.1\r\nhost: a\x00b\r\n\r\n", {400}),
-    ("a bare carriage return", b"POST /mcp HTTP/1.1\r\nhost: a\rb\r\n\r\n", {400}),
-    ("no host", b"POST /mcp HTTP/1.1\r\ncontent-length: 0\r\n\r\n", {400}),
-    ("two hosts", b"POST /mcp HTTP/1.1\r\nhost: a\r\nhost: b\r\n\r\n", {400}),
-    ("a list of lengths", HEAD + b"content-length: 5, 5\r\n\r\nhello", {400}),
-    ("a length beyond 64 bits", HEAD + b"content-length: 18446744073709551621\r\n\r\n", {400}),
-    ("a negative length", HEAD + b"content-length: -1\r\n\r\n", {400}),
-    ("a chunk size that overflows", HEAD + b"transfer-encoding: chunked\r\n\r\nfffffffffffffffff\r\n", {400}),
-    ("HTTP/0.9", b"GET /mcp\r\n\r\n", {400, 505}),
-    ("HTTP/2.0", b"POST /mcp HTTP/2.0\r\nhost: a\r\n\r\n", {400, 505}),
-    ("TLS", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", {400}),
-    ("one large header", HEAD + b"x: " + b"a" * 5000 + b"\r\n\r\n", {431}),
-    ("an endless header", HEAD + b"x: " + b"a" * 300_000, {431, 0}),
-    ("too many headers", HEAD + b"".join(b"x-%d: 1\r\n" % number for number in range(40)) + b"\r\n", {431}),
-    ("a long path", b"POST /" + b"a" * 5000 + b" HTTP/1.1\r\nhost: a\r\n\r\n", {431}),
-    ("a compressed body", HEAD + b"content-encoding: gzip\r\ncontent-length: 2\r\n\r\n{}", {415}),
-    ("a declared body that is too large", HEAD + b"content-length: 99999999\r\n\r\n", {413}),
+
+def changed(before: bytes, after: bytes) -> bytes:
+    """A good request but for one thing."""
+    assert before in GOOD
+    return GOOD.replace(before, after)
+
+
+def with_header(line: bytes) -> bytes:
+    return changed(b"accept", line + b"\r\naccept")
+
+
+PROBES: list[tuple[str, bytes, set[int]]] = [
+    # Where a request ends, said in two ways or in none.
+    ("two-content-lengths", changed(b"content-length: 40", b"content-length: 40\r\ncontent-length: 41"), {400}),
+    ("length-and-chunks", HEAD + b"content-length: 40\r\ntransfer-encoding: chunked\r\n\r\n" + CHUNKS, {400}),
+    ("list-of-lengths", changed(b": 40", b": 40, 40"), {400}),
+    ("length-beyond-64-bits", changed(b": 40", b": 18446744073709551656"), {400}),
+    ("negative-length", changed(b": 40", b": -1"), {400}),
+    ("length-with-sign", changed(b": 40", b": +40"), {400}),
+    ("length-in-hexadecimal", changed(b": 40", b": 0x28"), {400}),
+    ("transfer-encoding-xchunked", HEAD + b"transfer-encoding: xchunked\r\n\r\n" + CHUNKS, {400}),
+    ("transfer-encoding-then-identity", HEAD + b"transfer-encoding: chunked, identity\r\n\r\n" + CHUNKS, {400}),
+    ("transfer-encoding-gzip", HEAD + b"transfer-encoding: gzip, chunked\r\n\r\n" + CHUNKS, {400}),
+    ("transfer-encoding-behind-a-control", HEAD + b"transfer-encoding: \x0bchunked\r\n\r\n" + CHUNKS, {400}),
+    ("transfer-encoding-in-http-1.0", CHUNKED.replace(b"HTTP/1.1", b"HTTP/1.0") + CHUNKS, {400}),
+    ("chunk-size-overflow", CHUNKED + b"fffffffffffffffff\r\n", {400}),
+    ("negative-chunk-size", CHUNKED + b"-5\r\n", {400}),
+    ("chunk-longer-than-it-says", CHUNKED + CHUNKS.replace(b"28", b"27"), {400}),
+    ("chunk-ended-by-a-line-feed", CHUNKED + CHUNKS.replace(b"\r\n", b"\n"), {400}),
+    ("large-chunk-extension", CHUNKED + b"28;" + b"x" * 1_000_000 + CHUNKS[2:], {400}),
+    # What is no header line to everybody.
+    ("blank-before-colon", with_header(b"x : 1"), {400}),
+    ("nul-in-a-header", with_header(b"x: a\x00b"), {400}),
+    ("bare-carriage-return", with_header(b"x: a\rb"), {400}),
+    ("bare-line-feed", with_header(b"x: a\ny: b"), {400}),
+    ("line-feeds-alone", GOOD.replace(b"\r\n", b"\n"), {400}),
+    ("folded-header", with_header(b"x: a\r\n b"), {400}),
+    ("folded-first-header", changed(b"host:", b" host:"), {400}),
+    ("header-without-a-name", with_header(b": x"), {400}),
+    ("header-without-a-colon", with_header(b"abc"), {400}),
+    ("header-name-with-a-parenthesis", with_header(b"a(b: x"), {400}),
+    # Where a request goes, said in two ways or in none.
+    ("no-host", changed(b"host: localhost\r\n", b""), {400}),
+    ("two-hosts", changed(b"host:", b"host: a\r\nhost:"), {400}),
+    ("empty-host", changed(b"localhost", b""), {400}),
+    ("host-with-a-path", changed(b"localhost", b"a/evil?x#"), {400}),
+    ("host-with-a-user", changed(b"localhost", b"localhost@evil.example"), {400}),
+    ("list-of-hosts", changed(b"localhost", b"localhost, evil.example"), {400}),
+    ("absolute-target", changed(b"/mcp", b"http://evil.example/mcp"), {400}),
+    ("target-with-a-fragment", changed(b"/mcp", b"/mcp#x"), {400}),
+    ("target-with-a-nul", changed(b"/mcp", b"/mcp\x00"), {400}),
+    ("target-beyond-ascii", changed(b"/mcp", b"/mcp\xff"), {400}),
+    ("target-without-a-slash", changed(b"/mcp", b"mcp"), {400}),
+    # What is not HTTP/1.1.
+    ("http-0.9", b"GET /mcp\r\n\r\n", {400, 505}),
+    ("http-0.9-unfinished", b"GET /mcp\r\n", {408}),
+    ("http-1.2", changed(b"HTTP/1.1", b"HTTP/1.2"), {400, 505}),
+    ("http-2.0", changed(b"HTTP/1.1", b"HTTP/2.0"), {400, 505}),
+    ("http-2-preface", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", {400, 505}),
+    ("tls", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", {400}),
+    ("method-in-lower-case", changed(b"POST", b"post"), {400}),
+    ("method-that-is-none", changed(b"POST", b"P(ST"), {400}),
+    ("tunnel", changed(b"POST /mcp", b"CONNECT evil.example:443"), {400}),
+    # What is too much.
+    ("large-header", with_header(b"x: " + b"a" * 5000), {431}),
+    ("header-of-20-mb", with_header(b"x: " + b"a" * 20_000_000), {431, 0}),
+    ("header-without-an-end", HEAD + b"x: " + b"a" * 300_000, {431, 0}),
+    ("ten-thousand-headers", with_header(b"\r\n".join(b"x-%d: 1" % number for number in range(10_000))), {431, 0}),
+    ("path-of-1-mb", changed(b"/mcp", b"/" + b"a" * 1_000_000), {431, 0}),
+    ("compressed-body", with_header(b"content-encoding: gzip"), {415}),
+    ("declared-body-of-200-mb", changed(b": 40", b": 200000000"), {413}),
+    # What does not come.
+    ("silence", b"", {0}),
+    ("half-a-head", HEAD[:30], {408}),
+    ("half-a-body", HEAD + b"content-length: 5000\r\n\r\n{", {408}),
 ]
+"""Name, bytes and the statuses that are an answer; 0 is a connection closed without one. A few statuses depend on how much
+the kernel had taken when the answer was written."""
 
 
-def test_malformed_and_oversized_requests_are_refused_and_the_adapter_goes_on() -> None:
+@pytest.mark.parametrize(("sent", "expected"), [probe[1:] for probe in PROBES], ids=[probe[0] for probe in PROBES])
+def test_bytes_that_are_no_request_are_refused_and_the_adapter_goes_on(sent: bytes, expected: set[int]) -> None:
     async def test() -> None:
         async with adapter(UNREACHED, wait=False, limits=SMALL) as running:
-            seen = {name: (await status_of(running, data), expected) for name, data, expected in BYTES}
-            wrong = {name: pair for name, pair in seen.items() if pair[0] not in pair[1]}
-            assert not wrong
-            assert (await running.legacy("ping")).status == 200
+            assert await status_of(running, sent) in expected
+            assert await status_of(running, GOOD) == 200
+            assert running.lines.of("fault") == []
+
+    run(test)
+
+
+def test_a_connection_that_asks_nothing_more_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        monkeypatch.setattr(server, "KEEP_ALIVE", 1)
+        async with adapter(UNREACHED, wait=False) as running, connected(running) as (reader, writer):
+            writer.write(GOOD)
+            assert (await read_reply(reader)).status == 200
+            assert await reader.read() == b""  # ends because the adapter closes
+
+    run(test)
+
+
+def test_a_trailer_is_no_header() -> None:
+    """What stands in front of us decides by headers, and has not seen what comes behind the body."""
+
+    async def test() -> None:
+        async with adapter(UNREACHED, wait=False) as running:
+            trailers = (
+                b"origin: https://evil.example\r\nmcp-protocol-version: 2026-07-28\r\nx-request-id: taken\r\n\r\n"
+            )
+            async with connected(running) as (reader, writer):
+                writer.write(CHUNKED + CHUNKS[:-2] + trailers)
+                reply = await read_reply(reader)
+            assert reply.status == 200
+            assert reply.headers["x-request-id"] != "taken"
 
     run(test)
 
@@ -87,38 +175,12 @@ def test_a_chunked_body_beyond_the_limit_is_refused_while_it_comes() -> None:
     async def test() -> None:
         config = AdapterConfig(limits=LimitsConfig(max_body_bytes=1024))
         async with adapter(UNREACHED, config, wait=False) as running, connected(running) as (reader, writer):
-            writer.write(
-                HEAD + b"accept: */*\r\ntransfer-encoding: chunked\r\n\r\n" + b"400\r\n" + b"a" * 1024 + b"\r\n"
-            )
+            writer.write(CHUNKED + b"400\r\n" + b"a" * 1024 + b"\r\n")
             writer.write(b"10\r\n" + b"a" * 16 + b"\r\n")
             reply = await read_reply(reader)
             assert (reply.status, reply.json["error"]["code"]) == (413, -32600)
             assert reply.headers["connection"] == "close"
             assert await reader.read() == b""
-
-    run(test)
-
-
-def test_chunk_framing_that_outweighs_the_body_is_refused() -> None:
-    async def test() -> None:
-        async with adapter(UNREACHED, wait=False) as running:
-            data = HEAD + b"transfer-encoding: chunked\r\n\r\n" + b"1;" + b"x" * 200_000
-            assert await status_of(running, data) in {400, 0}
-
-    run(test)
-
-
-@pytest.mark.parametrize(
-    ("sent", "status"),
-    [(b"", 0), (HEAD[:30], 408), (HEAD + b"content-length: 5000\r\n\r\n{", 408)],
-    ids=["silence", "half a head", "half a body"],
-)
-def test_a_slow_sender_is_shown_the_door(sent: bytes, status: int) -> None:
-    async def test() -> None:
-        async with adapter(UNREACHED, wait=False, limits=SMALL) as running, connected(running) as (reader, writer):
-            writer.write(sent)
-            answer = await reader.read()  # ends because the adapter closes
-            assert (int(answer.split()[1]) if answer else 0) == status
 
     run(test)
 
