@@ -1,71 +1,19 @@
 """The real process: its arguments, its exit codes, and the end that loses no call."""
 
 import asyncio
-import contextlib
-import json
 import signal
 import socket
-import sys
-from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from adapter_harness import ACCEPT, encode, modern_body, modern_headers, next_event, read_reply, request, run
+from adapter_program import process
 from model_apps import SlowModel, model_server, named_app
 from modelservice_api.adapter_config import AdapterConfig, ServerConfig
 from modelservice_sidecar.__main__ import CLOSED
 
 CALL = {"name": "slow"}
-
-
-@dataclass(kw_only=True)
-class Process:
-    """A running adapter process and its log."""
-
-    process: asyncio.subprocess.Process
-    port: int = 0
-    admin_port: int = 0
-    lines: list[dict[str, Any]] = field(default_factory=list)
-
-    async def line(self, event: str, **fields: Any) -> dict[str, Any]:
-        """The next log line of that event."""
-        assert self.process.stdout is not None
-        while raw := await self.process.stdout.readline():
-            line = json.loads(raw)
-            self.lines.append(line)
-            if line["event"] == event and all(line.get(key) == value for key, value in fields.items()):
-                return dict(line)
-        raise EOFError(f"the process ended without {event!r}: {self.lines}")
-
-    def signal(self, number: signal.Signals = signal.SIGTERM) -> None:
-        self.process.send_signal(number)
-
-    async def open(self, body: Any, headers: dict[str, str]) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
-        writer.write(encode("POST", "/mcp", body, headers))
-        return reader, writer
-
-
-@contextlib.asynccontextmanager
-async def process(*arguments: str, backend: int = 1, ready: bool = True) -> AsyncIterator[Process]:
-    child = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "modelservice_sidecar", "--mcp-port", "0", "--admin-port", "0",
-        "--bind", "127.0.0.1", "--admin-bind", "127.0.0.1", "--backend-port", str(backend), *arguments,
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    running = Process(process=child)
-    try:
-        if ready:
-            line = await running.line("ready")
-            running.port, running.admin_port = line["mcp_port"], line["admin_port"]
-        yield running
-    finally:
-        if child.returncode is None:
-            child.kill()
-        await child.communicate()
 
 
 @pytest.mark.promise("nothing-lost")
