@@ -79,7 +79,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def find(paths: Iterable[str]) -> list[Path]:
-    """The model files at or below the paths; a `metadata.json` stands for the model beside it.
+    """The model files at or below the paths; a `metadata.json`, or a file of weights, stands for the model beside it.
 
     Raises:
         UsageError: a path is not there, or leads to no model file.
@@ -89,20 +89,26 @@ def find(paths: Iterable[str]) -> list[Path]:
         path = Path(given)
         if not path.exists():
             raise UsageError(f"There is no {given}")
-        if path.is_file() and path.name != METADATA:
-            if path.suffix not in KINDS:
-                raise UsageError(f"{given} is no model file; there are {', '.join(KINDS)}")
+        if path.is_dir():
+            models = list(_below(path, 0))
+        elif path.suffix in KINDS:
             models = [path]
+        elif path.name == METADATA or path.stem == "model":
+            models = list(_in(path.parent))
         else:
-            models = list(_below(path.parent if path.is_file() else path, 0))
+            raise UsageError(f"{given} is no model file; there are {', '.join(KINDS)}")
         if not models:
             raise UsageError(f"{given} holds no model; a version is a folder with model.onnx, .pt2, .pt or .so in it")
         found.update(dict.fromkeys(models))
     return list(found)
 
 
+def _in(folder: Path) -> Iterable[Path]:
+    return (folder / f"model{suffix}" for suffix in KINDS if (folder / f"model{suffix}").is_file())
+
+
 def _below(folder: Path, depth: int) -> Iterable[Path]:
-    yield from (folder / f"model{suffix}" for suffix in KINDS if (folder / f"model{suffix}").is_file())
+    yield from _in(folder)
     if depth < _MAX_DEPTH:
         for inner in sorted(folder.iterdir()):
             if inner.is_dir() and not inner.is_symlink():
@@ -175,7 +181,7 @@ def _metadata(path: Path) -> tuple[Model | None, tuple[str, ...]]:
     except ValidationError as error:
         return None, tuple(f"{METADATA}: {_worded(one)}." for one in error.errors()[:_MAX_ERRORS])
     said: list[str] = []
-    siblings = [f"model{suffix}" for suffix in KINDS if path.with_name(f"model{suffix}").is_file()]
+    siblings = [sibling.name for sibling in _in(path.parent)]
     if path.name in siblings and len(siblings) > 1:
         said.append(f"{METADATA} is about one model, but {' and '.join(siblings)} are beside it.")
     if not declared.inputs and not declared.outputs:

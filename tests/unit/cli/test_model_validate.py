@@ -3,13 +3,16 @@
 import json
 import re
 import shlex
+import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+import artifact_models
 import venvs
 from modelservice_cli.__main__ import build_parser, main
 from modelservice_cli.model import METADATA
@@ -51,10 +54,11 @@ def validate(*arguments: str | Path) -> int:
 
 
 @pytest.mark.promise("versions")
-@pytest.mark.parametrize("named", ["model.onnx", METADATA, ".", "..", "../.."])
+@pytest.mark.parametrize("named", ["model.onnx", METADATA, "model.safetensors", ".", "..", "../.."])
 def test_a_file_that_is_as_its_metadata_says_passes_however_it_is_named(
     version: Path, named: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    (version / "model.safetensors").touch()
     assert validate(version / named) == 0
     told = capsys.readouterr().out.strip()
     assert told.endswith("model.onnx: loads and matches its metadata: takes x FP32[?, 2]; gives y FP32[?, 2].")
@@ -118,6 +122,36 @@ def test_a_file_that_does_not_load_and_one_without_metadata_are_differences(
     assert "metadata.json: Invalid JSON" in capsys.readouterr().out
 
 
+def torch_program(folder: Path) -> None:
+    shutil.copy(artifact_models.torch_models() / "net.pt2", folder / "model.pt2")
+
+
+def tvm_module(folder: Path) -> None:
+    shutil.copy(artifact_models.onnx_models() / "linear.onnx", folder / "source.onnx")
+    python = artifact_models.python_of("Torch")
+    done = artifact_models.tvm("build", str(folder / "source.onnx"), "-o", str(folder / "model.so"), "--python", python)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.promise("versions")
+@pytest.mark.parametrize(("kind", "put"), [("Torch", torch_program), ("TVM", tvm_module)])
+def test_every_kind_of_file_is_loaded_by_its_own_runtime(
+    kind: artifact_models.Kind, put: Callable[[Path], None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "models" / "1"
+    folder.mkdir(parents=True)
+    put(folder)
+    write(folder, {"version": "1", "inputs": [{"name": "nothing", "datatype": "BOOL", "shape": []}]})
+    arguments = ["model", "validate", "--python", artifact_models.python_of(kind), str(folder)]
+    assert main([*arguments, "--format", "json"]) == 1
+    (said,) = json.loads(capsys.readouterr().out)["models"]
+    assert said["loads"]
+    assert said["inputs"]
+    assert said["outputs"]
+    write(folder, {"version": "1", "inputs": said["inputs"], "outputs": said["outputs"]})
+    assert main(arguments) == 0
+
+
 @pytest.mark.promise("versions")
 def test_a_whole_repository_is_checked_and_told_to_programs(
     made: Path, version: Path, capsys: pytest.CaptureFixture[str]
@@ -178,6 +212,7 @@ def test_the_hook_runs_this_command_on_these_files() -> None:
         "models/3/model.onnx": True,
         "fraud/models/2026-01/metadata.json": True,
         "models/3/model.so": True,
+        "models/3/model.safetensors": True,
         "models/3/README.md": False,
         "src/models/user.py": False,
         "mymodels/3/model.onnx": False,
