@@ -6,8 +6,10 @@ from collections.abc import Callable
 
 from servicebench import (
     adapter_call,
+    adapter_overload,
     adapter_rss,
     adapter_start,
+    batcher,
     openai_stream,
     schema_validate,
     tensor_1mb,
@@ -24,6 +26,8 @@ BENCHMARKS: dict[str, Benchmark] = {
         adapter_rss,
         adapter_start,
         adapter_call,
+        adapter_overload,
+        batcher,
         openai_stream,
         schema_validate,
         tensor_1mb,
