@@ -204,6 +204,11 @@ class Reasons:
         sentence="An adapter cannot obey its new configuration and serves on with the one from before; see the message.",
     )
 
+    AUTH_NOT_ENFORCED = Reason(
+        name="AuthNotEnforced",
+        sentence="spec.auth asks for tokens, and the server answered without one; adapters take up a configuration in minutes.",
+    )
+
     # RolloutComplete
     ROLLOUT_COMPLETE = Reason(name="RolloutComplete", sentence="Every replica runs the current pod template.")
     ROLLING_OUT = Reason(name="RollingOut", sentence="Pods with the current pod template are still being started.")

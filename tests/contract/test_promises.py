@@ -68,6 +68,7 @@ TOLD_OTHERWISE = [
     Reasons.NOT_READY,
     Reasons.RELEASED,
     Reasons.WAITING_FOR_ADAPTER,
+    Reasons.AUTH_NOT_ENFORCED,
     Reasons.DISCOVERING,
     Reasons.WARMING_UP,
     Reasons.ROLLING_OUT,

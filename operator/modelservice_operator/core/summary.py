@@ -235,6 +235,13 @@ def _verified(observed: Observed) -> _Verdict:
                 reason=Reasons.VERIFIED,
                 message="Through the Service this ModelService's own server answers; it asks for a token, as spec.auth says.",
             )
+        case Handshake(error="") if _asks_every_caller(observed):
+            return _Verdict(
+                type=ConditionType.VERIFIED,
+                status="False",
+                reason=Reasons.AUTH_NOT_ENFORCED,
+                message=Reasons.AUTH_NOT_ENFORCED.sentence,
+            )
         case Handshake(error="") as handshake:
             return _Verdict(
                 type=ConditionType.VERIFIED,
@@ -244,6 +251,12 @@ def _verified(observed: Observed) -> _Verdict:
             )
         case Handshake(error=error):
             return _Verdict(type=ConditionType.VERIFIED, status="False", reason=Reasons.HANDSHAKE_FAILED, message=error)
+
+
+def _asks_every_caller(observed: Observed) -> bool:
+    """Whether no request gets an answer without a token; with anonymous tools some do, and the operator's is one of them."""
+    auth = (observed.model_service.get("spec") or {}).get("auth")
+    return auth is not None and not auth.get("anonymousTools")
 
 
 def _configured(observed: Observed) -> list[_Verdict]:

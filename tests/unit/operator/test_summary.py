@@ -16,6 +16,7 @@ from modelservice_api.adapter_config import (
     ToolsReport,
 )
 from modelservice_operator.core import plan, summary
+from modelservice_operator.core.issuers import AuthSettings
 from modelservice_operator.core.observed import AdapterObservation, Handshake, Observed, most_telling
 
 UID = "6217c01a-db50"
@@ -262,3 +263,30 @@ def test_it_is_told_whether_adapters_obey_the_newest_configuration_and_one_that_
     assert conditions(told)["Ready"] == ("True", "Ready")
     [event] = [event for event in told.events if event.reason.name == "ConfigRejected"]
     assert (event.warning, event.message) == (True, "config.json: limits.timeout: too small")
+
+
+ISSUERS = AuthSettings.model_validate({"issuers": {"corp": {"issuer": "https://idp.test", "jwks": {"keys": []}}}})
+
+
+@pytest.mark.promise("auth")
+@pytest.mark.parametrize(
+    ("auth", "wants_token", "verified"),
+    [
+        ({"issuers": ["corp"]}, True, ("True", "Verified")),
+        ({"issuers": ["corp"]}, False, ("False", "AuthNotEnforced")),
+        ({"issuers": ["corp"], "anonymousTools": ["status"]}, False, ("True", "Verified")),
+    ],
+)
+def test_a_server_that_answers_without_a_token_is_not_verified_where_tokens_are_asked_for(
+    auth: dict[str, Any], wants_token: bool, verified: tuple[str, str]
+) -> None:
+    service = model_service("fraud", with_spec(auth=auth))
+    first = dataclasses.replace(observed(service=service), auth=ISSUERS)
+    rendered = plan.decide(first).rendered
+    assert rendered is not None
+    answers = AdapterObservation(
+        ready_endpoints=1, report=report("Ready"), handshake=dataclasses.replace(SHAKEN, wants_token=wants_token)
+    )
+    seen = dataclasses.replace(first, workload=adopted(deployment(), rendered, uid=UID), adapters=answers)
+    told = summary.summarise(seen, plan.decide(seen), summary.Result(workload=seen.workload))
+    assert conditions(told)["Verified"] == verified
