@@ -19,7 +19,14 @@ from mcp.shared.auth import ProtectedResourceMetadata
 
 from adapter_harness import ACCEPT, Reply, Running, adapter, modern_body, modern_headers, read_reply, request, run
 from model_apps import model_server
-from modelservice_api.adapter_config import AdapterConfig, AuthConfig, IssuerConfig, McpConfig, PeersConfig
+from modelservice_api.adapter_config import (
+    AdapterConfig,
+    AuthConfig,
+    IssuerConfig,
+    LoggingConfig,
+    McpConfig,
+    PeersConfig,
+)
 from modelservice_sidecar import peers
 from modelservice_sidecar.metrics import Counter
 from modelservice_sidecar.middleware import auth as gates
@@ -603,6 +610,7 @@ def test_no_word_of_a_token_leaves_the_adapter_but_to_another_adapter_of_the_ser
         parts = [*secret.split("."), "canary"]
         told: list[str] = []
         config = trusting(issuer_config(), log_subject="Hash")
+        config = config.model_copy(update={"logging": LoggingConfig(bodies="Redacted")})
         here, there = Recorder(), Recorder()
         with model_server(there.app()) as other_model, model_server(here.app()) as model:
             async with (
