@@ -1,8 +1,9 @@
 """Writes the reference pages that must never differ from what the product does.
 
 Owns ``reference/promises.md`` (from ``tests/promises.toml``), ``reference/reasons.md`` (from
-``modelservice_api.conditions``), ``reference/crd.md`` (from the generated CRD) and ``reference/chart-values.md`` (from
-the comments of the chart's values). Run by ``make generate``; ``--check`` writes nothing and fails where a page is old.
+``modelservice_api.conditions``), ``reference/crd.md`` (from the generated CRD), ``reference/metrics.md`` (from an
+adapter's own families) and ``reference/chart-values.md`` (from the comments of the chart's values). Run by ``make
+generate``; ``--check`` writes nothing and fails where a page is old.
 """
 
 from __future__ import annotations
@@ -18,6 +19,18 @@ from typing import Any
 import yaml
 
 from modelservice_api import conditions, wellknown
+from modelservice_api.adapter_config import (
+    AdapterConfig,
+    AuthConfig,
+    BatcherConfig,
+    CacheConfig,
+    CircuitBreakerConfig,
+    RateLimitingConfig,
+    RetryConfig,
+    TokenBucketConfig,
+)
+from modelservice_sidecar import metrics
+from modelservice_sidecar.app import create_app
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 CRD = REPOSITORY / "crds" / f"{wellknown.PLURAL}.{wellknown.GROUP}.yaml"
@@ -138,6 +151,44 @@ def _rules(schema: Mapping[str, Any], path: str) -> Iterator[tuple[str, str]]:
             yield from _rules(schema[key], path + suffix)
 
 
+def every_family() -> list[metrics.Family]:
+    """The metrics of an adapter in which every stage is switched on."""
+    bucket = TokenBucketConfig(max_tokens=1, refill_period=1)
+    config = AdapterConfig(
+        rate_limiting=RateLimitingConfig(per_user=bucket),
+        cache=CacheConfig(ttl=1),
+        circuit_breaker=CircuitBreakerConfig(),
+        retry=RetryConfig(),
+        batcher=BatcherConfig(max_batch_size=2),
+        auth=AuthConfig(),
+    )
+    return sorted(create_app(config).telemetry.families.values(), key=lambda family: family.name)
+
+
+def build_metrics(families: Sequence[metrics.Family]) -> str:
+    """The page of metrics, as Prometheus sees them."""
+    rows = []
+    for family in families:
+        name = f"{family.name}_total" if family.kind == "counter" else family.name
+        labels = ", ".join(f"`{label}`" for label in family.labels)
+        rows.append([f"`{name}`", family.kind, labels, family.description])
+    bounds = ", ".join(f"{bound:g}" for bound in metrics.DURATIONS)
+    return _page(
+        "Metrics",
+        "the adapter's families (sidecar/modelservice_sidecar)",
+        "`GET /metrics` on the adapter's admin port (`mcp-admin`, by default 8932): Prometheus' text format, or OpenMetrics"
+        " where the scraper asks for it. Only OpenMetrics has exemplars: the trace id of the newest recorded call in each"
+        " bucket of `mcp_server_operation_duration_seconds`. Families of a stage are there where it is switched on.",
+        f"Histograms of seconds have the bounds {bounds}: those that OpenTelemetry names for MCP, and finer ones below.",
+        "Labels hold published tool names and words from the code, and nothing that a caller sends: a call of a tool that"
+        " is not published is counted with an empty name. `error_type` follows OpenTelemetry: `tool_error`, or the"
+        " JSON-RPC code that the caller was told.",
+        "A scrape is rendered off the loop and kept for a second, so it never stalls a call. How to collect the metrics,"
+        " with a dashboard and alerts: [watch your models](../howto/watch-your-models.md).",
+        _table(["metric", "type", "labels", "what it is"], rows),
+    )
+
+
 def build_values(text: str) -> str:
     """The page of chart values: each with its default and the comment above it."""
     rows = []
@@ -187,6 +238,7 @@ def build_pages() -> dict[Path, str]:
         REFERENCE / "reasons.md": build_reasons(conditions.Reasons.all()),
         REFERENCE / "crd.md": build_crd(yaml.safe_load(CRD.read_text())),
         REFERENCE / "chart-values.md": build_values(VALUES.read_text()),
+        REFERENCE / "metrics.md": build_metrics(every_family()),
     }
 
 

@@ -16,6 +16,14 @@ env:
     value: "8080"
   - name: MODELSERVICE_LOG_LEVEL
     value: {{ .Values.logLevel | quote }}
+  {{- if .Values.tracing.endpoint }}
+  - name: MODELSERVICE_TRACING
+    value: {{ .Values.tracing | toJson | quote }}
+  {{- end }}
+  {{- if ne .Values.callLog.bodies "Off" }}
+  - name: MODELSERVICE_CALL_LOG
+    value: {{ .Values.callLog | toJson | quote }}
+  {{- end }}
   - name: MODELSERVICE_AUTH
     value: {{ .Values.auth | toJson | quote }}
 resources:
