@@ -140,14 +140,14 @@ class V2Endpoint:
         refusal = now.access.may_call(inbound.identity, name)
         if refusal is not None:  # who may not call it learns nothing about it
             raise refusal
+        if now.backend is None:
+            raise BackendUnreachableError(now.why_not)
         signature = _signature(now, name)
-        if signature is None and now.backend is not None:
+        if signature is None:
             raise _unknown(name)
-        arguments: dict[str, Any] = dict(request.inputs)
-        if signature is not None:
-            record.tool = name
-            arguments = _arguments(signature, request)
-            _check_outputs(signature, request)
+        record.tool = name
+        arguments = _arguments(signature, request)
+        _check_outputs(signature, request)
         answer = await self._calls.run(
             name,
             arguments,
@@ -156,8 +156,6 @@ class V2Endpoint:
             credentials=inbound.credentials,
             wants_tensors=True,
         )
-        if signature is None:  # it was found in this very moment
-            raise BackendUnreachableError("The model server has only just been found; try again.")
         return await _written(name, signature, request, answer, inbound)
 
 

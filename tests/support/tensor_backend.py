@@ -1,5 +1,6 @@
 """A model server of tensors inside the test's process, put behind a real adapter: it echoes, adds, and fails as it is told."""
 
+import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any, get_args
@@ -48,13 +49,15 @@ def signatures() -> dict[str, Signature]:
 
 
 class TensorBackend:
-    """Counts what reaches it. While `gone` is set, nothing does."""
+    """Counts what reaches it. While `gone` is set, nothing does; while `hangs`, nothing is answered."""
 
     kind: BackendType = "V2"
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, dict[str, Any]]] = []
         self.gone = False
+        self.hangs = False
+        self.entered = asyncio.Event()
 
     async def describe(self) -> Description:
         made = [
@@ -77,6 +80,9 @@ class TensorBackend:
         if self.gone:
             raise BackendUnreachableError("The model server cannot be reached.")
         self.calls.append((spec.name, arguments))
+        self.entered.set()
+        if self.hangs:
+            await asyncio.Event().wait()
         if spec.signature is None:
             return Answer(content=[{"type": "text", "text": "{}"}], structured={"q": 1}, has_structured=True)
         given = await tensor_tool.read(spec.signature, arguments)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import venvs
-from adapter_harness import Reply, Running, request, run
+from adapter_harness import Reply, Running, encode, request, run
 from adapter_harness import adapter as plain_adapter
 from modelservice_api.adapter_config import (
     AdapterConfig,
@@ -494,6 +494,30 @@ def test_without_binary_transfer_both_lanes_say_what_would_open_them() -> None:
                 assert "spec.mcp.binaryTransfer: true" in reply.json["error"]
             lists = await running.rpc("call_tool", {"name": "add", "arguments": {"a": [1, 2]}})
             assert lists.json["result"]["structuredContent"] == {"sum": [1.0, 2.0], "rows": [1]}
+
+    run(test)
+
+
+@pytest.mark.promise("binary")
+def test_before_the_model_server_is_found_v2_says_so_and_a_caller_that_leaves_stops_its_call() -> None:
+    async def test() -> None:
+        config = AdapterConfig(mcp=McpConfig(binary_transfer=True))
+        async with plain_adapter(1, config, wait=False) as running:
+            assert (await request(running.port, "GET", "/v2/health/ready")).status == 400
+            reply = await infer(running, "add", {"inputs": []})
+            assert (reply.status, list(reply.json)) == (503, ["error"])
+            (line,) = running.lines.of("call")
+            assert (line["era"], line["outcome"]) == ("v2", "unreachable")
+        backend = TensorBackend()
+        backend.hangs = True
+        async with adapter(backend) as running:
+            body = json.dumps({"inputs": [NAMED | {"data": [1, 2]}]}).encode()
+            _, writer = await asyncio.open_connection("127.0.0.1", running.port)
+            writer.write(encode("POST", "/v2/models/add/infer", body))
+            await backend.entered.wait()
+            writer.close()
+            line = await running.lines.wait_for("call", era="v2")
+            assert (line["outcome"], line["status"]) == ("cancelled", 499)
 
     run(test)
 
