@@ -80,7 +80,7 @@ class Harness:
         )
 
     def reconcile(self, name: str, api: kube_api.KubeApi | None = None) -> Any:
-        """One pass of the operator; the status it left. Made again, as by the work queue, where a controller wrote meanwhile."""
+        """One pass of the operator; the status it left. Made again, as by the queue, where a controller wrote meanwhile."""
         for attempt in range(10):
             try:
                 reconcile.reconcile(self.sources(api), self.namespace, name)
