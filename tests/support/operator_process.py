@@ -84,7 +84,7 @@ def grant_chart_rights(kubeconfig: Path, folder: Path, *values: str) -> Path:
 class OperatorProcess:
     """One operator process; ended by `stop`, `kill` or the end of the block that made it."""
 
-    def __init__(self, kubeconfig: Path, log: Path, *, namespaces: str = "") -> None:
+    def __init__(self, kubeconfig: Path, log: Path, *, namespaces: str = "", auth: str = "") -> None:
         self.port = _free_port()
         scope = {"MODELSERVICE_NAMESPACES": namespaces} if namespaces else {"MODELSERVICE_CLUSTER_WIDE": "true"}
         self._log = log
@@ -97,6 +97,7 @@ class OperatorProcess:
                     "KUBECONFIG": str(kubeconfig),
                     "MODELSERVICE_ADAPTER_IMAGE": IMAGE,
                     "MODELSERVICE_HEALTH_PORT": str(self.port),
+                    "MODELSERVICE_AUTH": auth,
                 },
                 stdout=output,
                 stderr=output,
@@ -131,9 +132,9 @@ class OperatorProcess:
 
 
 @contextlib.contextmanager
-def running_operator(kubeconfig: Path, log: Path, *, namespaces: str = "") -> Iterator[OperatorProcess]:
+def running_operator(kubeconfig: Path, log: Path, *, namespaces: str = "", auth: str = "") -> Iterator[OperatorProcess]:
     """An operator for the length of a block."""
-    operator = OperatorProcess(kubeconfig, log, namespaces=namespaces)
+    operator = OperatorProcess(kubeconfig, log, namespaces=namespaces, auth=auth)
     try:
         yield operator
     finally:

@@ -2,15 +2,18 @@
 the real adapter with the document that they wrote. And how the operator verifies a server that it has no token for."""
 
 import asyncio
+import contextlib
 import dataclasses
 import json
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from kubernetes import client
 
 from adapter_harness import Reply, Running, adapter, modern_body, modern_headers, request, run
-from kube_harness import Harness
+from kube_harness import Harness, api_client
 from kube_objects import deployment, model_service, with_spec
 from model_apps import model_server, named_app, torture_app
 from modelservice_api.adapter_config import AdapterConfig, PeersConfig, ServerConfig
@@ -19,6 +22,7 @@ from modelservice_operator.adapters import HttpAdapters
 from modelservice_operator.core.issuers import AuthSettings
 from modelservice_operator.gather import Sources, gather
 from modelservice_sidecar.__main__ import CLOSED
+from operator_process import grant_chart_rights, running_operator
 
 PLAIN = {"name": "plain", "arguments": {"features": [1.0, 2.0]}}
 CLUSTER = AuthSettings.model_validate({"issuers": {"cluster": {"type": "Kubernetes"}}, "logSubject": "Plain"})
@@ -165,3 +169,45 @@ def test_an_issuer_that_the_admin_took_away_is_trusted_no_longer_and_nothing_els
     reconcile.reconcile(sources_of(harness), harness.namespace, "fraud")
     again = harness.get("configmaps", "fraud-mcp-config")["data"]["config.json"]
     assert AdapterConfig.model_validate_json(again).auth == before.auth
+
+
+@contextlib.contextmanager
+def without_the_default_right(kubeconfig: Path) -> Iterator[None]:
+    """Kubernetes lets every ServiceAccount read the keys; administrators may take that away, and this one does."""
+    rbac = client.RbacAuthorizationV1Api(api_client(kubeconfig))
+    name = "system:service-account-issuer-discovery"
+    binding = rbac.read_cluster_role_binding(name)
+    rbac.delete_cluster_role_binding(name)
+    try:
+        yield
+    finally:
+        binding.metadata = client.V1ObjectMeta(name=name)
+        rbac.create_cluster_role_binding(binding)
+
+
+@pytest.mark.promise("least-privilege")
+@pytest.mark.promise("auth")
+@pytest.mark.parametrize(("granted", "reason"), [(True, "Accepted"), (False, "NotPermitted")])
+def test_the_operator_reads_the_clusters_keys_with_the_charts_own_right_and_not_without_it(
+    harness: Harness, kubeconfig: Path, tmp_path: Path, granted: bool, reason: str
+) -> None:
+    issuers = {"cluster": {"type": "Kubernetes"}}
+    rights = ["--set", f"watchNamespaces={{{harness.namespace}}},fullnameOverride={harness.namespace}"]
+    if granted:
+        rights += ["--set-json", f"auth.issuers={json.dumps(issuers)}"]
+    account = grant_chart_rights(kubeconfig, tmp_path, *rights)
+    harness.create(deployment("fraud", namespace=harness.namespace))
+    harness.create(model_service("fraud", with_spec(auth={"issuers": ["cluster"]}), namespace=harness.namespace))
+
+    def is_told(found: dict[str, Any]) -> bool:
+        conditions = (found.get("status") or {}).get("conditions") or []
+        return any((each["type"], each["reason"]) == ("Accepted", reason) for each in conditions)
+
+    auth, log = json.dumps({"issuers": issuers}), tmp_path / "operator.log"
+    with (
+        without_the_default_right(kubeconfig),
+        running_operator(account, log, namespaces=harness.namespace, auth=auth) as operator,
+    ):
+        harness.wait_for("modelservices", "fraud", is_told)
+        assert operator.stop() == 0
+    assert (harness.find("configmaps", "fraud-mcp-config") is not None) == granted
