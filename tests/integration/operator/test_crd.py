@@ -84,6 +84,22 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         {"rateLimiting": {"shared": {**BUCKET, "maxTokens": 0}}},
         "spec.rateLimiting.shared.maxTokens",
     ),
+    ("a bucket per user without tokens to know users by", {"rateLimiting": {"perUser": BUCKET}}, "perUser needs auth"),
+    (
+        "a tool's bucket per user without tokens to know users by",
+        {"rateLimiting": {"tools": [{"name": "a", "shared": BUCKET}, {"name": "b", "perUser": BUCKET}]}},
+        "perUser needs auth",
+    ),
+    (
+        "a store whose failure nobody decided about",
+        {"rateLimiting": {"store": {"serviceName": "limits"}}},
+        "spec.rateLimiting.store.failureMode",
+    ),
+    (
+        "a store in another namespace",
+        {"rateLimiting": {"store": {"serviceName": "limits.other", "failureMode": "Open"}}},
+        "spec.rateLimiting.store.serviceName",
+    ),
     ("a cache without a lifetime", {"cache": {}}, "spec.cache.ttl"),
     ("101 percent", {"retry": {"budgetPercent": 101}}, "spec.retry.budgetPercent"),
     ("a batch of 0", {"batcher": {"maxBatchSize": 0}}, "spec.batcher.maxBatchSize"),
