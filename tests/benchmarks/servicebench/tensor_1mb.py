@@ -1,4 +1,4 @@
-"""What large tensors cost through the adapter's binary lane, compared with asking Triton itself; JSON beside both.
+"""What large tensors cost through the adapter's binary lane, compared with asking Triton itself; nginx and JSON beside both.
 
 Owns the benchmark `tensor-1mb`: an image of 588 KiB with ten numbers as the answer, and one MiB in and out.
 """
@@ -17,23 +17,26 @@ from servicebench.tensor_calls import Caller, Way
 NAME = "tensor-1mb"
 DIRECT = "Triton"
 THROUGH = "adapter"
+PROXY = "nginx"
+"""A plain proxy: what it costs to send the bytes a second time."""
 
 Key = tuple[str, str, Way]
 
 
 def run(cores: Cores, *, quick: bool) -> Report:
     """Both cases, direct and through the adapter, in bytes and in JSON, in turn."""
-    require("taskset", "setpriv")
+    require("taskset", "setpriv", "nginx")
     rounds = 1 if quick else 10
     with ExitStack() as stack:
-        triton_port, adapter_port = stack.enter_context(tensor_calls.servers(cores))
+        ports = stack.enter_context(tensor_calls.servers(cores))
         callers: dict[Key, Caller] = {}
         for name, case in (("image", tensor_calls.image()), ("1 MiB", tensor_calls.megabyte())):
             ways: list[tuple[str, int, Way]] = [
-                (DIRECT, triton_port, "V2 binary"),
-                (THROUGH, adapter_port, "V2 binary"),
-                (DIRECT, triton_port, "V2 JSON"),
-                (THROUGH, adapter_port, "MCP"),
+                (DIRECT, ports.triton, "V2 binary"),
+                (PROXY, ports.nginx, "V2 binary"),
+                (THROUGH, ports.adapter, "V2 binary"),
+                (DIRECT, ports.triton, "V2 JSON"),
+                (THROUGH, ports.adapter, "MCP"),
             ]
             for subject, port, way in ways:
                 callers[name, subject, way] = caller = Caller(port, way, case)

@@ -25,7 +25,7 @@ from servicebench import machine, wire
 from servicebench.failure import BenchError
 from servicebench.machine import Cores
 from servicebench.report import median
-from servicebench.subjects import ADAPTER, Subject, running, start_adapter
+from servicebench.subjects import ADAPTER, NGINX, Subject, running, start_adapter
 
 from modelservice_api.adapter_config import AdapterConfig, LimitsConfig, McpConfig
 from modelservice_sidecar.core import v2_wire
@@ -49,6 +49,15 @@ class Case:
     expected: np.ndarray[Any, np.dtype[np.float32]]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Ports:
+    """Where to ask."""
+
+    triton: int
+    adapter: int
+    nginx: int
+
+
 def image() -> Case:
     """588 KiB in, ten numbers out."""
     pixels = np.random.default_rng(7).random((224, 224, 3), dtype=np.float32)
@@ -62,16 +71,17 @@ def megabyte() -> Case:
 
 
 @contextmanager
-def servers(cores: Cores) -> Iterator[tuple[int, int]]:
-    """The ports of a Triton, on the core of the caller, and of an adapter in front of it, on its own."""
+def servers(cores: Cores) -> Iterator[Ports]:
+    """A Triton, on the core of the caller, and what stands in front of it, on a core of its own."""
     subject = Subject(name=ADAPTER, wire=wire.modern(), start=partial(start_adapter, config=CONFIG))
     with (
         tempfile.TemporaryDirectory(prefix="modelservice-bench-") as folder,
         triton(Path(folder), ["image", "same"]) as server,
         running(subject, server.port, cores) as adapter,
+        running(NGINX, server.port, cores) as nginx,
     ):
         adapter.child.read_on()
-        yield server.port, adapter.port
+        yield Ports(triton=server.port, adapter=adapter.port, nginx=nginx.port)
 
 
 class Caller:

@@ -20,13 +20,13 @@ WAYS: tuple[Way, ...] = ("MessagePack", "JSON-RPC", "V2 binary", "MCP")
 
 def run(cores: Cores, *, quick: bool) -> Report:
     """All ways in turn, the same image."""
-    require("taskset", "setpriv")
+    require("taskset", "setpriv", "nginx")
     rounds = 1 if quick else 10
     with ExitStack() as stack:
-        _, port = stack.enter_context(tensor_calls.servers(cores))
+        ports = stack.enter_context(tensor_calls.servers(cores))
         callers: dict[Way, Caller] = {}
         for way in WAYS:
-            callers[way] = caller = Caller(port, way, tensor_calls.image())
+            callers[way] = caller = Caller(ports.adapter, way, tensor_calls.image())
             stack.callback(caller.close)
             caller.sample(3)  # warm
 
