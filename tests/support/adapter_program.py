@@ -35,6 +35,11 @@ class Process:
                 return dict(line)
         raise EOFError(f"the process ended without {event!r}: {self.lines}")
 
+    async def rest(self) -> list[dict[str, Any]]:
+        """The log from here to the process's end."""
+        assert self.process.stdout is not None
+        return [json.loads(raw) async for raw in self.process.stdout]
+
     @property
     def resident(self) -> int:
         """Bytes of memory that the process holds."""
