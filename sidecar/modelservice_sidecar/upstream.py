@@ -21,7 +21,6 @@ import ssl
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from io import BytesIO
 from typing import Final, NamedTuple, cast
 
 import httptools
@@ -71,7 +70,7 @@ class _Exchange:
     status: int = 0
     headers: dict[str, str] = field(default_factory=dict)
     head_bytes: int = 0
-    body: BytesIO = field(default_factory=BytesIO)
+    body: bytearray = field(default_factory=bytearray)
     size: int = 0
     sink: Callable[[bytes], None] | None = None
     started: bool = False
@@ -210,7 +209,7 @@ class _Connection(asyncio.Protocol):
         elif exchange.sink is not None:
             exchange.sink(body)
         else:
-            exchange.body.write(body)
+            exchange.body += body
 
     def on_message_complete(self) -> None:
         exchange = self.exchange
@@ -227,8 +226,7 @@ class _Connection(asyncio.Protocol):
 
     def _finish(self, exchange: _Exchange) -> None:
         if not exchange.done.done():
-            body = exchange.body.getvalue()  # which, unlike a bytearray, gives its buffer away without a copy
-            exchange.done.set_result(Reply(status=exchange.status, headers=exchange.headers, body=body))
+            exchange.done.set_result(Reply(status=exchange.status, headers=exchange.headers, body=bytes(exchange.body)))
 
     def _fail(self, exchange: _Exchange, error: Exception) -> None:
         if not exchange.done.done():
