@@ -190,6 +190,10 @@ class LimitsConfig(_Document):
     max_concurrency: Annotated[int, Field(ge=1)] = 64
 
 
+_FETCHED = re.compile(r"https?://(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+)(:[0-9]{1,5})?(/[!\"$-~]*)?")
+"""No user, no fragment, and nothing that a host name or a request line cannot hold."""
+
+
 class IssuerConfig(_Document):
     """One identity provider, under the name that the platform admin gave it. Nothing here comes from a ModelService's author.
 
@@ -215,12 +219,9 @@ class IssuerConfig(_Document):
     def _has_one_source_of_keys(self) -> "IssuerConfig":
         if (self.jwks is None) == (not self.jwks_uri):
             raise ValueError(f"issuer {self.name!r} needs either jwks or jwksUri")
-        scheme, separator, rest = self.jwks_uri.partition("://")
-        if self.jwks_uri and (
-            not separator or scheme not in ("https", "http") or not rest or "@" in rest or "#" in rest
-        ):
+        if self.jwks_uri and _FETCHED.fullmatch(self.jwks_uri) is None:
             raise ValueError(f"jwksUri of issuer {self.name!r} is not a plain https:// URL")
-        if scheme == "http" and not self.plain_http:
+        if self.jwks_uri.startswith("http:") and not self.plain_http:
             raise ValueError(f"jwksUri of issuer {self.name!r} is not https; plainHttp allows that inside the cluster")
         return self
 

@@ -182,6 +182,8 @@ class RemoteKeys:
             self._say(
                 f"Its keys are not taken: {error}. The last good ones are believed for {self._pace.believed:g} s."
             )
+        except Exception as error:  # noqa: BLE001 - a fault of ours must not end the looking: it would never begin again
+            self._say(f"Its keys cannot be looked at: {type(error).__name__}.")
         finally:
             self._fetching = None
 
@@ -202,7 +204,10 @@ class RemoteKeys:
         if (
             url.scheme == "https"
         ):  # anew each time: authorities are files that change; reading them takes many milliseconds
-            tls = await asyncio.to_thread(ssl.create_default_context, cadata=self._issuer.ca or None)
+            try:
+                tls = await asyncio.to_thread(ssl.create_default_context, cadata=self._issuer.ca or None)
+            except (ssl.SSLError, ValueError, TypeError) as error:
+                raise BadKeySetError("ca is no certificate in PEM") from error
         pool = Pool(url.hostname or "", url.port or (443 if tls else 80), tls=tls)
         target = (url.path or "/") + (f"?{url.query}" if url.query else "")
         headers = [(b"accept", b"application/json, application/jwk-set+json"), (b"connection", b"close")]

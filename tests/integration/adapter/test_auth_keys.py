@@ -186,6 +186,26 @@ def test_a_slow_provider_holds_up_only_who_needs_its_keys(torture: int) -> None:
 
 
 @pytest.mark.promise("auth")
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"ca": "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----"}, "no certificate in PEM"),
+        ({"jwks_uri": "https://127.0.0.1:99999/keys"}, "cannot be looked at: ValueError"),
+        ({"jwks_uri": "https://no-such-host.invalid/keys"}, "cannot be reached"),
+    ],
+)
+def test_a_mistake_of_the_admin_lets_nobody_in_and_is_told(torture: int, changes: dict[str, Any], said: str) -> None:
+    async def test() -> None:
+        async with key_server(keys_of(ALICE)) as server:
+            given = {"jwks_uri": f"https://127.0.0.1:{server.port}/keys", "plain_http": False, **changes}
+            async with adapter(torture, trusting(server, **given)) as running:
+                assert await status(running, ALICE.token()) == 503
+                assert said in (await running.lines.wait_for("auth_keys"))["message"]
+
+    run(test)
+
+
+@pytest.mark.promise("auth")
 def test_a_listening_stream_ends_with_its_token(torture: int) -> None:
     async def test() -> None:
         async with key_server(keys_of(ALICE)) as server, adapter(torture, trusting(server)) as running:
