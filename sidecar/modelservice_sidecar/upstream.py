@@ -42,6 +42,8 @@ UNREAD_WITHIN: Final = 1.0
 UNREAD_SIZE: Final = 32 * 1024
 """Bytes of a request that a server reads in one piece: half of what the usual ones ask the kernel for."""
 
+_HTTPS: Final = 443
+"""Not told in Host: some servers know themselves only without it."""
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _WITHOUT_BODY: Final = frozenset({"GET", "HEAD", "DELETE", "OPTIONS"})
 
@@ -261,7 +263,7 @@ class Pool:
     def address(self) -> str:
         """Host and port as they stand in a URL."""
         host = f"[{self._host}]" if ":" in self._host else self._host
-        return f"{host}:{self._port}"
+        return host if self._tls is not None and self._port == _HTTPS else f"{host}:{self._port}"
 
     @property
     def connections(self) -> int:
