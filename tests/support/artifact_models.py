@@ -51,6 +51,14 @@ def torch_models() -> Path:
 
 
 @cache
+def dense_model() -> tuple[Path, Path]:
+    """A PyTorch file with 100 MB of weights, and another set of weights for it."""
+    folder = FOLDERS / f"dense-{os.getpid()}"
+    subprocess.run([python_of("Torch"), SUPPORT / "artifact_torch.py", folder, "dense"], check=True, timeout=120)
+    return folder / "dense.pt2", folder / "dense-twos.safetensors"
+
+
+@cache
 def tvm_model(source: Path, *options: str) -> Path:
     """The `.so` file that `modelservice tvm build` makes of a model."""
     folder = FOLDERS / f"tvm-{os.getpid()}"

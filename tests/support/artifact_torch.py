@@ -1,6 +1,6 @@
 """Makes small PyTorch models; run by the interpreter of the environment `torch`, never imported by a test.
 
-Usage: ``python artifact_torch.py FOLDER``
+Usage: ``python artifact_torch.py FOLDER [dense]``
 """
 
 import json
@@ -24,6 +24,17 @@ class Net(torch.nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.second(torch.relu(self.first(x)))
+
+
+class Dense(torch.nn.Module):
+    """One layer of 100 MB."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense = torch.nn.Linear(5120, 5120, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.dense(x)
 
 
 class Turns(torch.nn.Module):
@@ -79,6 +90,14 @@ def main(folder: Path) -> None:
     (folder / "net-twos.json").write_text(json.dumps(doubled(net)(torch.ones(1, 4)).tolist()))
 
 
+def dense(folder: Path) -> None:
+    """A model of 100 MB, and other weights for it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    model = Dense().eval()
+    export(folder / "dense.pt2", model, (torch.ones(2, 5120),), {"x": {0: torch.export.Dim("batch", min=1, max=4)}})
+    write_weights(folder / "dense-twos.safetensors", {"dense.weight": model.dense.weight.detach() * 2})
+
+
 def export(path: Path, model: torch.nn.Module, inputs: tuple[torch.Tensor, ...], dynamic: object) -> None:
     torch.export.save(torch.export.export(model.eval(), inputs, dynamic_shapes=dynamic), path)  # type: ignore[arg-type]
 
@@ -107,4 +126,4 @@ def write_weights(path: Path, tensors: dict[str, torch.Tensor]) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    (dense if sys.argv[2:] else main)(Path(sys.argv[1]))

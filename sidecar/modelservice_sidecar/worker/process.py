@@ -53,14 +53,8 @@ class WorkerProcess:
         self.ending = ""
         self._socket = ours
         self._connection: _Connection | None = None
-        command = [
-            launch.python or sys.executable,
-            "-I",
-            str(PROGRAM),
-            launch.runtime,
-            str(theirs.fileno()),
-            str(os.getpid()),
-        ]
+        command = [launch.python or sys.executable, "-I", str(PROGRAM), launch.runtime]
+        command += [str(theirs.fileno()), str(os.getpid()), launch.load.artifact]
         try:
             # In the loop's own thread, never in a pool's: the kernel ends the worker with the thread that started it.
             self._process = subprocess.Popen(  # noqa: S603 - the interpreter is configured, nothing is a caller's

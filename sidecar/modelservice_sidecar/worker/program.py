@@ -3,7 +3,8 @@
 Owns the process. It is started as a file, by whatever interpreter holds the model's runtime, and may therefore import only
 Python, numpy, msgspec and that runtime. It never answers before it is asked and never outlives the adapter.
 
-Usage: ``python program.py RUNTIME SOCKET PARENT``: a runtime's name, the number of an open socket, the adapter's process id.
+Usage: ``python program.py RUNTIME SOCKET PARENT MODEL``: a runtime's name, the number of an open socket, the adapter's process
+id, and the model's file, which is there for people who look at the list of processes.
 """
 
 import ctypes
@@ -21,7 +22,7 @@ _PR_SET_PDEATHSIG = 1
 
 def main(arguments: list[str]) -> int:
     """Serve until the adapter closes its end; the exit code."""
-    runtime, descriptor, parent = arguments
+    runtime, descriptor, parent, _ = arguments
     _end_with(int(parent))
     _import_from_here()
     try:

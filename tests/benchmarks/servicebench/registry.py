@@ -14,6 +14,8 @@ from servicebench import (
     schema_validate,
     tensor_1mb,
     tensor_msgpack,
+    tvm_call,
+    worker_isolation,
 )
 from servicebench.report import Report
 
@@ -32,5 +34,7 @@ BENCHMARKS: dict[str, Benchmark] = {
         schema_validate,
         tensor_1mb,
         tensor_msgpack,
+        tvm_call,
+        worker_isolation,
     )
 }
