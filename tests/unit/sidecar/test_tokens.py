@@ -3,6 +3,7 @@
 The table of wrong tokens is in tests/integration/adapter/test_auth.py, on the whole adapter.
 """
 
+import ssl
 import time
 from typing import Any
 
@@ -15,6 +16,7 @@ from modelservice_api.adapter_config import AuthConfig, IssuerConfig
 from modelservice_sidecar.core import tokens
 from modelservice_sidecar.core.authorization import Access, Identity
 from modelservice_sidecar.core.errors import NotPermittedError, UnauthenticatedError
+from modelservice_sidecar.upstream import Pool
 from token_issuer import RESOURCE, URL, Issuer, encode
 
 NOW = 1_800_000_000.0
@@ -132,3 +134,12 @@ def test_a_name_that_is_no_tools_name_never_reaches_a_header() -> None:
 def test_two_issuers_of_one_url_cannot_be_configured() -> None:
     with pytest.raises(ValueError, match="tell them apart"):
         AuthConfig(issuers=(CONFIG, CONFIG.model_copy(update={"name": "other"})))
+
+
+@pytest.mark.parametrize(
+    ("port", "tls", "address"),
+    [(443, True, "idp.test"), (8443, True, "idp.test:8443"), (443, False, "idp.test:443"), (80, False, "idp.test:80")],
+)
+def test_a_provider_is_addressed_as_other_clients_do(port: int, tls: bool, address: str) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if tls else None
+    assert Pool("idp.test", port, tls=context).address == address
