@@ -12,6 +12,7 @@ MACHINES: Final = {0x3E: "x86_64", 0xB7: "aarch64", 0x03: "i686", 0x28: "armv7l"
 """`e_machine` as `uname -m` words it."""
 
 _MAX_ENTRIES: Final = 100_000
+_MAX_NAME: Final = 65_536
 _SHARED: Final = 3
 _DYNSYM, _VERNEED, _DYNAMIC = 11, 0x6FFFFFFE, 6
 _DT_NEEDED: Final = 1
@@ -57,7 +58,7 @@ def read(data: Bytes) -> SharedLibrary:
     """
     try:
         return _read(data)
-    except (struct.error, IndexError, UnicodeDecodeError) as error:
+    except (struct.error, IndexError, OverflowError, UnicodeDecodeError) as error:
         raise NotElfError("is cut off or damaged") from error
 
 
@@ -125,7 +126,7 @@ def _versions(data: Bytes, section: _Section, names: _Section) -> list[str]:
     for _ in range(min(section.info, _MAX_ENTRIES)):
         _, count, _, first, following = struct.unpack_from("<HHIII", data, at)
         entry = at + first
-        for _ in range(count):
+        for _ in range(min(count, _MAX_ENTRIES - len(found))):
             _, _, _, name, step = struct.unpack_from("<IHHII", data, entry)
             found.append(_name(data, names, name))
             entry += step
@@ -149,4 +150,6 @@ def _name(data: Bytes, names: _Section, offset: int) -> str:
     end = start
     while data[end]:
         end += 1
+        if end - start > _MAX_NAME:
+            raise NotElfError("is damaged: it has a name without an end")
     return bytes(data[start:end]).decode("ascii")
