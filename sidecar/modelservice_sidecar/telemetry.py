@@ -226,5 +226,7 @@ class LogBridge(logging.Handler):
         fields: dict[str, object] = {"level": record.levelname.lower(), "logger": record.name}
         fields["message"] = record.getMessage()[:2000]
         if record.exc_info and record.exc_info[1] is not None:
+            # The lines below show the error's own message, which may hold what a caller sent.
+            fields["message"] = str(fields["message"]).partition("\n")[0]
             fields["error"] = log.fault(record.exc_info[1])
         self._writer.event("log", **fields)

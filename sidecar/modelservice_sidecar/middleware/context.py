@@ -5,10 +5,10 @@ the log under that id.
 """
 
 import os
-import traceback
 from collections.abc import Callable
 
 from modelservice_sidecar import inbound as requests
+from modelservice_sidecar import log
 from modelservice_sidecar.core import mcp, trace
 from modelservice_sidecar.inbound import ASGIApp, Inbound, Receive, Scope, Send
 from modelservice_sidecar.log import LineWriter
@@ -39,8 +39,8 @@ class Context:
         scope[requests.KEY] = inbound
         try:
             await self._app(scope, receive, send)
-        except Exception:
-            self._writer.event("fault", request_id=inbound.ids.request_id, error=traceback.format_exc()[-8000:])
+        except Exception as error:
+            self._writer.event("fault", request_id=inbound.ids.request_id, error=log.fault(error))
             if inbound.started:
                 raise
             message = f"Internal error; the adapter's log has the detail under request id {inbound.ids.request_id}"
