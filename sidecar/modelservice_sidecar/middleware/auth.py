@@ -170,5 +170,5 @@ async def _refuse(gate: Gate, inbound: Inbound, send: Send, error: TokenError) -
         said = str(error).replace('"', "'")
         kind = "invalid_request" if status == 400 else "invalid_token"
         challenge += f', error="{kind}", error_description="{said}"'
-    extra.append((b"www-authenticate", challenge.encode("latin-1")))
+    extra.append((b"www-authenticate", challenge.encode("ascii", "replace")))
     await requests.refuse(inbound, send, status, str(error), code=_CODE, extra=extra)

@@ -693,3 +693,14 @@ def test_an_outage_of_the_keys_in_another_pod_is_no_answer_to_a_call_that_was_ha
                 assert set(counted(other)) == {"keys_unavailable"}
 
     run(test)
+
+
+def test_an_audience_of_any_letters_is_told_in_a_header_that_can_hold_it(torture: int) -> None:
+    async def test() -> None:
+        async with adapter(torture, trusting(issuer_config(audiences=('mödels"→',)))) as running:
+            reply = await call(running, bearer(ALICE.token()))
+            assert reply.status == 401
+            assert reply.headers["www-authenticate"].endswith("ask for the audience m?dels'?.\"")
+            assert 'mödels"→' in reply.json["error"]["message"]
+
+    run(test)
