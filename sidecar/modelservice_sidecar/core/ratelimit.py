@@ -118,12 +118,12 @@ class Buckets:
         if refused is not None:
             self._remember(draws, user)
             return refused
-        for draw in draws:
-            if draw.per_user:
-                key = (draw.scope, user)
-                self._users[key] = max(self._users.pop(key, 0.0), now) + draw.interval
+        for _, per_user, scope, interval, _ in draws:
+            if per_user:
+                key = (scope, user)
+                self._users[key] = max(self._users.pop(key, 0.0), now) + interval
             else:
-                self._shared[draw.scope] = max(self._shared.get(draw.scope, 0.0), now) + draw.interval
+                self._shared[scope] = max(self._shared.get(scope, 0.0), now) + interval
         if len(self._users) > self._max:
             self._forget(now)
         return None
@@ -132,12 +132,12 @@ class Buckets:
         """The bucket that lets the call wait longest."""
         refused = None
         longest = 0.0
-        for draw in draws:
-            full_at = self._users.get((draw.scope, user), 0.0) if draw.per_user else self._shared.get(draw.scope, 0.0)
-            over = full_at - now - draw.most
+        for name, per_user, scope, _, most in draws:
+            full_at = self._users.get((scope, user), 0.0) if per_user else self._shared.get(scope, 0.0)
+            over = full_at - now - most
             if over > longest:
                 longest = over
-                refused = Refused(draw.name, over)
+                refused = Refused(name, over)
         return refused
 
     def _remember(self, draws: Sequence[Draw], user: str) -> None:

@@ -16,6 +16,7 @@ from typing import Any, Final, cast
 
 import httptools
 import orjson
+import uvloop
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
@@ -97,4 +98,4 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    uvloop.run(main())
