@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from modelservice_api.adapter_config import ToolAnnotationsConfig, ToolOverride, ToolsConfig
-from modelservice_sidecar.core import text
+from modelservice_sidecar.core import suspicion, text
 from modelservice_sidecar.core.schema import Schema
 from modelservice_sidecar.core.tensors import Signature
 
@@ -124,6 +124,12 @@ def build(specs: Sequence[ToolSpec], config: ToolsConfig, notes: Sequence[str] =
         else:
             tools[tool.name] = tool
     ordered = _within_bounds([tools[name] for name in sorted(tools)], config, said)
+    said += [
+        f"The texts of the tool {tool.name!r} read like instructions to a language model: something {sign}. Look at them, and"
+        " replace them in tools.overrides unless they are meant."
+        for tool in ordered
+        if (sign := suspicion.find(tool.definition)) is not None
+    ]
     return Catalogue(
         tools=ordered, notes=tuple(said), hash=_hash(ordered), by_name={tool.name: tool for tool in ordered}
     )
