@@ -113,6 +113,10 @@ class Reasons:
         name="ConfigMapNameTaken",
         sentence="A ConfigMap of the name the adapter needs exists and belongs to somebody else.",
     )
+    DEPLOYMENT_NAME_TAKEN = Reason(
+        name="DeploymentNameTaken",
+        sentence="A Deployment of the name that the adapter needs exists and belongs to somebody else.",
+    )
     FIELD_CONFLICT = Reason(
         name="FieldConflict", sentence="Another field manager owns a field of the adapter; the message names both."
     )
@@ -128,6 +132,10 @@ class Reasons:
     )
     BACKEND_PORT_UNKNOWN = Reason(
         name="BackendPortUnknown", sentence="The model server's container declares no port; set spec.backend.port."
+    )
+    BACKEND_SERVICE_NOT_FOUND = Reason(
+        name="BackendServiceNotFound",
+        sentence="In Standalone mode the model server is reached through a Service, and none selects the workload's pods.",
     )
     TEMPLATE_REJECTED = Reason(
         name="TemplateRejected",

@@ -80,11 +80,16 @@ class ArtifactBackend(_Type):
 
 
 class Backend(_Type):
-    """The model server inside the pod. The adapter reaches it on loopback; there is no host to configure."""
+    """The model server inside the pod. The adapter reaches it on loopback; there is no host to configure.
+
+    In Standalone mode it is reached through a Service that selects the workload's pods; `service` says which, where there are
+    several.
+    """
 
     type: Literal["Auto", "OpenAPI", "V2", "OpenAI", "TVM", "Torch", "ONNX"] = "Auto"
     container: ContainerName | None = None
     port: Port | None = None
+    service: Annotated[str, Field(max_length=63, min_length=1)] | None = None
     open_api: Annotated[OpenAPIBackend | None, Field(alias="openAPI")] = None
     v2: V2Backend | None = None
     open_ai: Annotated[OpenAIBackend | None, Field(alias="openAI")] = None

@@ -41,6 +41,10 @@ RESUME_ANNOTATION: Final = f"{GROUP}/resume"
 NAME_LABEL: Final = f"{GROUP}/name"
 """On the pod template and on owned objects: the ModelService's name, shortened to a label value."""
 
+ROLE_LABEL: Final = f"{GROUP}/role"
+ROLE_STANDALONE: Final = "standalone"
+"""On pods of an adapter that is a Deployment of its own."""
+
 MANAGED_BY_LABEL: Final = "app.kubernetes.io/managed-by"
 MANAGED_BY: Final = "modelservice-operator"
 

@@ -21,7 +21,11 @@ from modelservice_operator.core.workload import KubeObject
 from modelservice_operator.gather import Abandoned, workload_resource
 from modelservice_operator.kube_api import KubeApi, Resource
 
-_OWNED: Mapping[str, Resource] = {"Service": kube_api.SERVICES, "ConfigMap": kube_api.CONFIG_MAPS}
+_OWNED: Mapping[str, Resource] = {
+    "Service": kube_api.SERVICES,
+    "ConfigMap": kube_api.CONFIG_MAPS,
+    "Deployment": kube_api.DEPLOYMENTS,
+}
 _BY_PLURAL: Mapping[str, Resource] = {resource.plural: resource for resource in _OWNED.values()}
 
 _OUR_KEYS = (
@@ -40,28 +44,41 @@ def apply_plan(api: KubeApi, observed: Observed, plan: Plan) -> Result:
     if plan.refusal is not None:
         if plan.revocation is not None:
             api.apply(kube_api.CONFIG_MAPS, plan.revocation, manager=wellknown.FIELD_MANAGER_PREFIX, force=True)
-        return Result(workload=_resume_if_left(api, observed))
+        return Result(workload=_resume_if_left(api, observed), own_deployment=observed.own_deployment)
     try:
         if plan.workload is not None and not plan.take_over:
             # Before anything of ours exists: what the API server would refuse must leave nothing behind.
             _apply_workload(api, observed, plan.workload, dry_run=True)
         if plan.add_finalizer:
             _add_finalizer(api, observed)
+        own = observed.own_deployment
         for document in plan.owned:
-            api.apply(_OWNED[document["kind"]], document, manager=wellknown.FIELD_MANAGER_PREFIX, force=True)
+            applied = api.apply(_OWNED[document["kind"]], document, manager=wellknown.FIELD_MANAGER_PREFIX, force=True)
+            own = applied if document["kind"] == "Deployment" else own
         for write in plan.take_over:
             _apply_workload(api, observed, write)
         written = () if plan.workload is None else (plan.workload,)
         target = _write_template(api, observed, plan.strategy, plan.gpu_settings, written, pause=plan.one_rollout)
-        return Result(workload=target, wrote_workload=plan.workload is not None)
+        _delete_owned(api, observed, plan.remove)
+        return Result(workload=target, wrote_workload=plan.workload is not None, own_deployment=own)
     except kube_errors.ConflictError as error:
         if not error.fields:
             raise  # a newer version, not another owner: look again
-        return Result(workload=observed.workload, refusal=_field_conflict(error))
+        return Result(
+            workload=observed.workload, own_deployment=observed.own_deployment, refusal=_field_conflict(error)
+        )
     except kube_errors.InvalidError as error:
-        return Result(workload=observed.workload, refusal=Refusal(reason=Reasons.TEMPLATE_REJECTED, message=str(error)))
+        return Result(
+            workload=observed.workload,
+            own_deployment=observed.own_deployment,
+            refusal=Refusal(reason=Reasons.TEMPLATE_REJECTED, message=str(error)),
+        )
     except kube_errors.ForbiddenError as error:
-        return Result(workload=observed.workload, refusal=Refusal(reason=Reasons.NOT_PERMITTED, message=str(error)))
+        return Result(
+            workload=observed.workload,
+            own_deployment=observed.own_deployment,
+            refusal=Refusal(reason=Reasons.NOT_PERMITTED, message=str(error)),
+        )
 
 
 def release_abandoned(api: KubeApi, abandoned: Abandoned) -> None:
@@ -86,8 +103,16 @@ def apply_release(api: KubeApi, observed: Observed, plan: ReleasePlan) -> None:
     """
     with contextlib.suppress(kube_errors.NotFoundError):  # deleted meanwhile: released
         _write_template(api, observed, plan.strategy, plan.gpu_settings, plan.releases, pause=plan.one_rollout)
-    live = {"services": observed.service, "configmaps": observed.config_map}
-    for plural in plan.delete:
+    _delete_owned(api, observed, plan.delete)
+
+
+def _delete_owned(api: KubeApi, observed: Observed, plurals: Sequence[str]) -> None:
+    live = {
+        "deployments": observed.own_deployment,
+        "services": observed.service,
+        "configmaps": observed.config_map,
+    }
+    for plural in plurals:
         found = live[plural]
         assert found is not None
         metadata = found["metadata"]

@@ -61,6 +61,8 @@ def gather(sources: Sources, model_service: workload.KubeObject) -> Observed:
     siblings = sources.api.list(kube_api.MODEL_SERVICES, namespace)
     target = _get_workload(sources.api, model_service)
     uid = str(model_service["metadata"]["uid"])
+    mode = _mode(model_service)
+    own = sources.api.get(kube_api.DEPLOYMENTS, namespace, naming.service(name))
     return Observed(
         now=sources.clock(),
         model_service=model_service,
@@ -69,9 +71,10 @@ def gather(sources: Sources, model_service: workload.KubeObject) -> Observed:
         live_uids=frozenset(str(sibling["metadata"]["uid"]) for sibling in siblings) | {uid},
         service=sources.api.get(kube_api.SERVICES, namespace, naming.service(name)),
         config_map=sources.api.get(kube_api.CONFIG_MAPS, namespace, naming.config_map(name)),
-        adapters=_observe_adapters(sources, model_service, target),
+        own_deployment=own,
+        adapters=_observe_adapters(sources, model_service, own if mode == "Standalone" else target),
         claims=_claim_modes(sources.api, namespace, target),
-        services=_services(sources.api, namespace, target),
+        services=_services(sources.api, namespace, target, standalone=mode == "Standalone"),
         adapter_image=sources.adapter_image,
         auth=sources.auth,
         signals=sources.signals,
@@ -176,12 +179,20 @@ def _claim_modes(api: KubeApi, namespace: str, target: workload.KubeObject | Non
     return found
 
 
-def _services(api: KubeApi, namespace: str, target: workload.KubeObject | None) -> tuple[workload.KubeObject, ...]:
-    """Services are looked at only for a template without declared ports, which has nothing better to say."""
+def _mode(model_service: workload.KubeObject) -> str:
+    return str(((model_service.get("spec") or {}).get("injection") or {}).get("mode") or "Workload")
+
+
+def _services(
+    api: KubeApi, namespace: str, target: workload.KubeObject | None, *, standalone: bool
+) -> tuple[workload.KubeObject, ...]:
+    """Services are looked at for a template without declared ports, which has nothing better to say, and in Standalone mode."""
     if target is None:
         return ()
     containers = workload.containers(workload.pod_template(target))
-    if any(container.get("ports") for container in containers if container.get("name") != wellknown.ADAPTER_CONTAINER):
+    if not standalone and any(
+        container.get("ports") for container in containers if container.get("name") != wellknown.ADAPTER_CONTAINER
+    ):
         return ()
     return tuple(api.list(kube_api.SERVICES, namespace))
 
@@ -193,8 +204,8 @@ def _observe_adapters(
     metadata = model_service["metadata"]
     if target is None or metadata.get("deletionTimestamp"):
         return AdapterObservation()
-    manual = ((model_service.get("spec") or {}).get("injection") or {}).get("mode") == "Manual"
-    if not injection.stands(target, name=str(metadata["name"]), uid=str(metadata["uid"]), manual=manual):
+    mode = _mode(model_service)
+    if not injection.stands(target, name=str(metadata["name"]), uid=str(metadata["uid"]), mode=mode):
         return AdapterObservation()
     container = workload.container_named(workload.pod_template(target), wellknown.ADAPTER_CONTAINER)
     ports = [number for number, _, _ in workload.declared_ports(container or {})]

@@ -120,6 +120,8 @@ class Operator:
         namespace = str(metadata["namespace"])
         for key in self.interest.of_workload(namespace, kind, str(metadata["name"])):
             self.queue.add(key)
+        if (metadata.get("labels") or {}).get(wellknown.MANAGED_BY_LABEL) == wellknown.MANAGED_BY:
+            self.on_owned(metadata)  # the adapter's own Deployment
         holder = naming.parse_owner(str((metadata.get("annotations") or {}).get(wellknown.OWNER_ANNOTATION, "")))
         if holder is not None and holder[0] == namespace and holder[:2] not in self.interest.targets:
             self.queue.add((holder[0], holder[1]))

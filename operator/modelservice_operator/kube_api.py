@@ -43,6 +43,7 @@ class Resource:
 MODEL_SERVICES = Resource(api_version=wellknown.API_VERSION, plural=wellknown.PLURAL)
 NAMESPACES = Resource(api_version="v1", plural="namespaces")
 SERVICES = Resource(api_version="v1", plural="services")
+DEPLOYMENTS = Resource(api_version="apps/v1", plural="deployments")
 CONFIG_MAPS = Resource(api_version="v1", plural="configmaps")
 VOLUME_CLAIMS = Resource(api_version="v1", plural="persistentvolumeclaims")
 EVENTS = Resource(api_version="v1", plural="events")

@@ -29,7 +29,11 @@ def main(arguments: list[str] | None = None) -> int:
     writer = LineWriter()
     file = ConfigFile(options.config or _CONFIG)
     config = load(file, writer, named=options.config is not None)
-    adapter = create_app(config, options=Options(backend_port=options.backend_port, config_file=file), writer=writer)
+    adapter = create_app(
+        config,
+        options=Options(backend_host=options.backend_host, backend_port=options.backend_port, config_file=file),
+        writer=writer,
+    )
     listen = Listen(
         mcp_host=options.bind,
         mcp_port=options.mcp_port,
@@ -76,6 +80,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--config", type=Path, metavar="FILE", help=f"the config document (default {_CONFIG}, if any)")
     parser.add_argument("--mcp-port", type=_port, default=8931, metavar="PORT", help="MCP and JSON-RPC (default 8931)")
     parser.add_argument("--admin-port", type=_port, default=8932, metavar="PORT", help="probes, metrics (default 8932)")
+    parser.add_argument(
+        "--backend-host",
+        default="127.0.0.1",
+        metavar="HOST",
+        help="the model server's, where it is in another pod (default 127.0.0.1)",
+    )
     parser.add_argument(
         "--backend-port",
         type=_port,

@@ -323,3 +323,12 @@ def test_every_value_has_a_comment_and_a_place_in_the_schema() -> None:
     ]
     assert bare == []
     assert set(yaml.safe_load(text)) | {"global"} == set(schema["properties"])
+
+
+@pytest.mark.promise("standalone")
+@pytest.mark.promise("least-privilege")
+def test_deployments_are_created_and_deleted_only_where_standalone_mode_is_switched_on(helm: str) -> None:
+    [allowed] = [rights_of(role) for role in of_kind(render(helm, "--set", "standalone.enabled=true"), "Role")]
+    deployments = ("apps", "deployments")
+    assert allowed.pop(deployments) == RIGHTS[deployments] | {"create", "delete"}
+    assert allowed == {resource: verbs for resource, verbs in RIGHTS.items() if resource != deployments}

@@ -118,6 +118,7 @@ def observed(
         "live_uids": frozenset({found["metadata"]["uid"]}),
         "service": None,
         "config_map": None,
+        "own_deployment": None,
         "adapters": AdapterObservation(),
         "claims": {},
         "services": (),

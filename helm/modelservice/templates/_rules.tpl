@@ -26,6 +26,12 @@ deleted. tests/contract/test_chart.py holds the same table; a change here is a c
 - apiGroups: [apps]
   resources: [deployments, statefulsets, daemonsets]
   verbs: [get, list, watch, patch]
+{{- if .Values.standalone.enabled }}
+# The adapter as a Deployment of its own: standalone.enabled.
+- apiGroups: [apps]
+  resources: [deployments]
+  verbs: [create, delete]
+{{- end }}
 # What stands beside it: the Service MCP clients use and the adapter's config.
 - apiGroups: [""]
   resources: [services, configmaps]

@@ -102,8 +102,12 @@ def render(
     backend: BackendTarget,
     ports: Ports,
     image: str,
+    backend_host: str = "",
 ) -> Rendered:
-    """The adapter's container and volume for `template`. Equal inputs give equal bytes."""
+    """The adapter's container and volume for `template`. Equal inputs give equal bytes.
+
+    `backend_host` is set where the model server is in another pod: the name of a Service.
+    """
     container = {
         "name": wellknown.ADAPTER_CONTAINER,
         "image": image,
@@ -111,6 +115,7 @@ def render(
             f"--config={wellknown.CONFIG_MOUNT_PATH}/{wellknown.CONFIG_KEY}",
             f"--mcp-port={ports.mcp}",
             f"--admin-port={ports.admin}",
+            *([f"--backend-host={backend_host}"] if backend_host else []),
             f"--backend-port={backend.port}",
             *_drain_arguments(template),
         ],

@@ -50,7 +50,7 @@ def resolve(template: Mapping[str, Any], spec: v1alpha1.Backend, services: Servi
         candidates = [container for container in candidates if container.get("name") not in wellknown.HELPER_CONTAINERS]
     if spec.port is not None:
         return _named(candidates, spec.port)
-    return _choose(candidates, [service for service in services if _selects(service, template)])
+    return _choose(candidates, [service for service in services if selects(service, template)])
 
 
 def _named(candidates: list[Container], port: int) -> BackendTarget | Refusal:
@@ -107,7 +107,7 @@ def _declared(container: Container) -> Iterator[int]:
 def _declared_for_http(container: Container, _: Services) -> Iterator[int]:
     """Declared ports, less those whose names say that they speak something else, by the `protocol[-suffix]` convention."""
     ports = [(number, name) for number, name, protocol in workload.declared_ports(container) if protocol == "TCP"]
-    speaking = [number for number, name in ports if name.partition("-")[0] not in _OTHER_PROTOCOLS]
+    speaking = [number for number, name in ports if not speaks_otherwise(name)]
     yield from speaking or [number for number, _ in ports]
 
 
@@ -175,11 +175,16 @@ _BIND_FLAGS = frozenset({"--bind", "-b", "--http-address", "--listen"})
 """Of gunicorn, hypercorn and others: `address:port`."""
 
 
+def speaks_otherwise(port_name: str) -> bool:
+    """Whether a port's name says that it speaks something else than a model's HTTP."""
+    return port_name.partition("-")[0] in _OTHER_PROTOCOLS
+
+
 def _is_port(text: str) -> bool:
     return re.fullmatch(r"[0-9]{2,5}", text) is not None and 0 < int(text) < 65536
 
 
-def _selects(service: workload.KubeObject, template: Mapping[str, Any]) -> bool:
+def selects(service: workload.KubeObject, template: Mapping[str, Any]) -> bool:
     """Whether a Service selects the workload's pods. Ours is no source: it was made from what is looked for here."""
     labels = (service.get("metadata") or {}).get("labels") or {}
     if labels.get(wellknown.MANAGED_BY_LABEL) == wellknown.MANAGED_BY:

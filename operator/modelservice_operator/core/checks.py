@@ -39,8 +39,10 @@ Check = Callable[[Case], Refusal | None]
 
 
 def first_refusal(case: Case) -> Refusal | None:
-    """The first rule of `ADOPTION` that refuses."""
-    return next((refusal for check in ADOPTION if (refusal := check(case)) is not None), None)
+    """The first rule of `ADOPTION` that refuses. Rules about changing the template are none of Standalone mode's."""
+    untouched = mode_of(case.spec) == "Standalone"
+    rules = (check for check in ADOPTION if not (untouched and check in _ABOUT_THE_TEMPLATE))
+    return next((refusal for check in rules if (refusal := check(case)) is not None), None)
 
 
 def not_supported_yet(case: Case) -> Refusal | None:
@@ -208,6 +210,12 @@ def service_name_taken(case: Case) -> Refusal | None:
     return _owned_name_taken(case, case.observed.service, "Service", Reasons.SERVICE_NAME_TAKEN)
 
 
+def deployment_name_taken(case: Case) -> Refusal | None:
+    """Never take over a Deployment that is not ours."""
+    found = case.observed.own_deployment if mode_of(case.spec) == "Standalone" else None
+    return _owned_name_taken(case, found, "Deployment", Reasons.DEPLOYMENT_NAME_TAKEN)
+
+
 def config_map_name_taken(case: Case) -> Refusal | None:
     """Never take over a ConfigMap that is not ours."""
     return _owned_name_taken(case, case.observed.config_map, "ConfigMap", Reasons.CONFIG_MAP_NAME_TAKEN)
@@ -229,8 +237,11 @@ ADOPTION: tuple[Check, ...] = (
     name_conflict,
     service_name_taken,
     config_map_name_taken,
+    deployment_name_taken,
 )
 """The rules in the order in which they are asked."""
+
+_ABOUT_THE_TEMPLATE = frozenset({controlled_by_other, host_network, windows_nodes, lock_held, name_conflict})
 
 
 def _taken(case: Case, by: str) -> Refusal:

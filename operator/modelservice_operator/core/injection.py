@@ -81,13 +81,15 @@ def eject(template: Template, *, meta: Mapping[str, Mapping[str, str]]) -> dict[
     return result
 
 
-def stands(target: workload.KubeObject, *, name: str, uid: str, manual: bool) -> bool:
-    """Whether the adapter in this workload is that of this ModelService.
+def stands(target: workload.KubeObject, *, name: str, uid: str, mode: str) -> bool:
+    """Whether the adapter in this workload, or in the adapter's own Deployment, is that of this ModelService.
 
-    What we applied ourselves is told by our field manager. In Manual mode its owner committed it: then the label says whose
-    it is.
+    What we applied to a workload is told by our field manager. In Manual mode its owner committed it: then the label says
+    whose it is. The adapter's own Deployment names its owner.
     """
-    if not manual:
+    if mode == "Standalone":
+        return any(str(ref.get("uid")) == uid for ref in workload.metadata(target).get("ownerReferences") or [])
+    if mode != "Manual":
         return workload.owns_adapter(target, naming.field_manager(uid))
     template = workload.pod_template(target)
     labels = (template.get("metadata") or {}).get("labels") or {}

@@ -70,6 +70,8 @@ class Observed:
     """uids of every ModelService in the namespace, for telling a held lock from an abandoned one."""
     service: KubeObject | None
     config_map: KubeObject | None
+    own_deployment: KubeObject | None
+    """A Deployment of the name that the adapter has in Standalone mode, whosever it is."""
     adapters: AdapterObservation
     claims: Mapping[str, tuple[str, ...]]
     """Access modes of the PersistentVolumeClaims that the workload's pod template names."""

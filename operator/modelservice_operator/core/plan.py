@@ -14,7 +14,7 @@ import pydantic
 from modelservice_api import v1alpha1, wellknown
 from modelservice_api.adapter_config import AdapterConfig
 from modelservice_api.conditions import ConditionType, Reasons
-from modelservice_operator.core import adapter, backend, checks, gpu, injection, naming, rollout, workload
+from modelservice_operator.core import adapter, backend, checks, gpu, injection, naming, rollout, standalone, workload
 from modelservice_operator.core.adapter import Rendered
 from modelservice_operator.core.backend import BackendTarget
 from modelservice_operator.core.observed import Observed
@@ -40,6 +40,8 @@ class Plan:
     add_finalizer: bool = False
     owned: tuple[Document, ...] = ()
     """Service and ConfigMap to apply, before the workload: a pod must find its config when it starts."""
+    remove: tuple[str, ...] = ()
+    """Plurals of owned objects that another mode needed and this one does not."""
     take_over: tuple[WorkloadWrite, ...] = ()
     """Empty applies under managers of ModelServices that no longer exist."""
     strategy: rollout.StrategyWrite | None = None
@@ -89,7 +91,7 @@ def decide(observed: Observed) -> Plan:
     case = checks.Case(observed=observed, spec=spec)
     if refusal := checks.first_refusal(case):
         return Plan(refusal=refusal, revocation=_revoke(observed))
-    return _decide_adoption(case)
+    return _decide_standalone(case) if v1alpha1.mode_of(spec) == "Standalone" else _decide_adoption(case)
 
 
 def decide_release(observed: Observed) -> ReleasePlan:
@@ -108,7 +110,11 @@ def decide_release(observed: Observed) -> ReleasePlan:
         elif rollout.is_lent(observed.workload):
             awaits_rollout = not workload.progress(observed.workload).complete
             strategy = None if awaits_rollout else rollout.give_back(observed.workload)
-    owned = (("services", observed.service), ("configmaps", observed.config_map))
+    owned = (
+        ("deployments", observed.own_deployment),
+        ("services", observed.service),
+        ("configmaps", observed.config_map),
+    )
     return ReleasePlan(
         strategy=strategy,
         gpu_settings=settings,
@@ -131,8 +137,9 @@ def _decide_adoption(case: checks.Case) -> Plan:
     observed, spec = case.observed, case.spec
     template = workload.pod_template(case.target)
     manager = naming.field_manager(observed.uid)
-    manual = v1alpha1.mode_of(spec) == "Manual"
-    ours = injection.stands(case.target, name=observed.name, uid=observed.uid, manual=manual)
+    mode = v1alpha1.mode_of(spec)
+    manual = mode == "Manual"
+    ours = injection.stands(case.target, name=observed.name, uid=observed.uid, mode=mode)
     found = backend.resolve(template, spec.backend or v1alpha1.Backend(), observed.services)
     if isinstance(found, Refusal):
         return Plan(refusal=found)
@@ -204,11 +211,81 @@ def _decide_adoption(case: checks.Case) -> Plan:
             force=ours,
         ),
         held_back=held_back,
+        remove=_outdated_deployment(case) if injected and workload.progress(case.target).complete else (),
         backend=found,
         rendered=rendered,
         injected=injected,
         repairs_drift=not injected and held_back is None and _is_drift(case, rendered),
     )
+
+
+def _decide_standalone(case: checks.Case) -> Plan:
+    """The adapter's own Deployment. A workload that holds an adapter from another mode is released once this one serves."""
+    observed, spec = case.observed, case.spec
+    template = workload.pod_template(case.target)
+    found = standalone.find_service(template, spec.backend or v1alpha1.Backend(), observed.services)
+    if isinstance(found, Refusal):
+        return Plan(refusal=found)
+    own = observed.own_deployment
+    target = BackendTarget(container=wellknown.ADAPTER_CONTAINER, port=found.port, source="services")
+    ports = adapter.choose_ports(
+        workload.pod_template(own or {}), spec.mcp or v1alpha1.Mcp(), target, ours=own is not None
+    )
+    if isinstance(ports, Refusal):
+        return Plan(refusal=ports)
+    rendered = adapter.render(
+        name=observed.name,
+        spec=spec,
+        template={},
+        backend=target,
+        ports=ports,
+        image=_standalone_image(case),
+        backend_host=f"{found.service}.{observed.namespace}.svc",
+    )
+    document = standalone.build_deployment(
+        metadata=_owned_metadata(observed, naming.service(observed.name)),
+        name=observed.name,
+        template=template,
+        meta=injection.template_metadata(observed.name, rendered, default_container=None),
+        rendered=rendered,
+    )
+    injected = own is not None and injection.covers(own, document)
+    serves = injected and own is not None and workload.progress(own).complete
+    manager = naming.field_manager(observed.uid)
+    leaves = serves and workload.owns_adapter(case.target, manager)
+    release = WorkloadWrite(document=injection.release_document(case.target), manager=manager)
+    return Plan(
+        add_finalizer=wellknown.FINALIZER not in (observed.metadata.get("finalizers") or []),
+        owned=tuple(
+            wanted
+            for wanted, live in (
+                (build_config_map(observed, spec, ports), observed.config_map),
+                (build_service(observed, ports), observed.service),
+                (document, own),
+            )
+            if not _stands(wanted, live)
+        ),
+        workload=release if leaves else None,
+        backend=target,
+        rendered=rendered,
+        injected=injected,
+    )
+
+
+def _standalone_image(case: checks.Case) -> str:
+    if case.spec.adapter is not None and case.spec.adapter.image:
+        return case.spec.adapter.image
+    live = workload.container_named(
+        workload.pod_template(case.observed.own_deployment or {}), wellknown.ADAPTER_CONTAINER
+    )
+    return str((live or {}).get("image") or case.observed.adapter_image)
+
+
+def _outdated_deployment(case: checks.Case) -> tuple[str, ...]:
+    """Our own Deployment of Standalone mode, when the workload's pods hold the adapter themselves."""
+    own = case.observed.own_deployment
+    ours = own is not None and checks.is_owned(own, case.observed.uid, case.observed.live_uids)
+    return ("deployments",) if ours else ()
 
 
 def _can_pause(target: workload.KubeObject) -> bool:

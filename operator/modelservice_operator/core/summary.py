@@ -18,6 +18,7 @@ from modelservice_operator.core import gpu, injection, naming, workload
 from modelservice_operator.core.observed import Handshake, Observed
 from modelservice_operator.core.plan import Plan
 from modelservice_operator.core.refusal import Refusal
+from modelservice_operator.core.workload import KubeObject
 
 Status = Literal["True", "False", "Unknown"]
 
@@ -67,6 +68,8 @@ class Result:
     refusal: Refusal | None = None
     """What the API server refused: a field conflict, an invalid template, a missing permission."""
     wrote_workload: bool = False
+    own_deployment: KubeObject | None = None
+    """The adapter's own Deployment after the pass, in Standalone mode."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,14 +93,13 @@ def summarise(observed: Observed, plan: Plan, result: Result) -> Summary:
     """The summary of one pass."""
     refusal = plan.refusal or result.refusal
     mode = _mode(observed)
-    stands = result.workload is not None and injection.stands(
-        result.workload, name=observed.name, uid=observed.uid, manual=mode == "Manual"
-    )
+    carrier = result.own_deployment if mode == "Standalone" else result.workload
+    stands = carrier is not None and injection.stands(carrier, name=observed.name, uid=observed.uid, mode=mode)
     verdicts = [*_admission(refusal), *_risk(plan, refusal), _injected(plan, refusal, stands=stands)]
     if plan.gpu_verdict is not None:
         verdicts.append(_gpu(plan.gpu_verdict))
-    if stands and result.workload is not None:
-        verdicts += [_discovered(observed), _verified(observed), *_configured(observed), _rollout(result.workload)]
+    if stands and carrier is not None:
+        verdicts += [_discovered(observed), _verified(observed), *_configured(observed), _rollout(carrier)]
     verdicts.append(_ready(verdicts))
     old = _old_conditions(observed)
     generation = int(observed.metadata.get("generation") or 0)

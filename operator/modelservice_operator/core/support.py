@@ -8,7 +8,7 @@ from collections.abc import Callable
 from modelservice_api import v1alpha1
 from modelservice_api.v1alpha1 import ModelServiceSpec
 
-_MODES = (None, "Workload", "Manual")
+_MODES = (None, "Workload", "Standalone", "Manual")
 _SERVER_TYPES = ("Auto", "OpenAPI", "V2", "OpenAI")
 
 _UNSUPPORTED: tuple[tuple[str, Callable[[ModelServiceSpec], bool]], ...] = (
@@ -21,7 +21,7 @@ _UNSUPPORTED: tuple[tuple[str, Callable[[ModelServiceSpec], bool]], ...] = (
     ("tools.pinning", lambda spec: spec.tools is not None and spec.tools.pinning != "Report"),
     (
         "gpu.manage",
-        lambda spec: spec.gpu is not None and spec.gpu.manage and v1alpha1.mode_of(spec) == "Manual",
+        lambda spec: spec.gpu is not None and spec.gpu.manage and v1alpha1.mode_of(spec) != "Workload",
     ),
     ("rollout.upgradePolicy", lambda spec: spec.rollout is not None and spec.rollout.upgrade_policy != "Pinned"),
     ("rollout.autoReleaseAfter", lambda spec: spec.rollout is not None and spec.rollout.auto_release_after is not None),

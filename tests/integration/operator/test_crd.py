@@ -121,9 +121,8 @@ ANSWERED: list[tuple[str, dict[str, Any], str]] = [
     ("a canary", {"canary": {"trafficPercent": 101}}, "NotSupportedYet"),
     ("autoscaling", {"autoscaling": {"minReplicas": 9, "maxReplicas": 1}}, "NotSupportedYet"),
     ("an issuer that nobody set up", {"auth": {"issuers": ["platform"]}}, "UnknownIssuer"),
-    ("a GPU", {"gpu": {"count": 1}}, "NotSupportedYet"),
     ("pod mode", {"injection": {"mode": "Pod"}}, "NotSupportedYet"),
-    ("declared tensors", {"model": {"inputs": [TENSOR]}}, "NotSupportedYet"),
+    ("a model of the adapter's own", {"backend": {"type": "ONNX"}}, "NotSupportedYet"),
     (
         "a kind without pods",
         {"workloadRef": {"kind": "ConfigMap", "apiVersion": "v1", "name": "fraud"}},
@@ -193,7 +192,7 @@ def test_every_block_of_the_design_is_accepted_and_named_in_the_refusal(harness:
     harness.reconcile("fraud")
     conditions = {found["type"]: found for found in harness.get("modelservices", "fraud")["status"]["conditions"]}
     assert conditions["Accepted"]["reason"] == "NotSupportedYet"
-    for field in ("backend.v2", "warmUp", "gpu"):
+    for field in ("backend.tvm", "rollout.autoReleaseAfter"):
         assert f"spec.{field}" in conditions["Accepted"]["message"]
     harness.delete_if_there("modelservices", "fraud")
 
