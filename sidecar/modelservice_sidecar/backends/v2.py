@@ -8,7 +8,7 @@ mean is in `core.v2`; numpy and gRPC are loaded by the first call that needs the
 
 import asyncio
 import hashlib
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -17,7 +17,7 @@ from typing import Any, Final
 import orjson
 
 from modelservice_api.adapter_config import AdapterConfig, BackendType
-from modelservice_sidecar.backends import tensor_tool, triton_grpc, v2_parts
+from modelservice_sidecar.backends import tensor_tool, triton_grpc, v2_parts, v2_ragged
 from modelservice_sidecar.backends.base import Answer, CallContext, Description, Progress
 from modelservice_sidecar.backends.event_stream import PieceReader, stream_kind
 from modelservice_sidecar.backends.http_call import HttpCalls
@@ -116,6 +116,10 @@ class V2Backend:
         await self._load()
         model: Model = spec.binding
         signature = _signature(spec)
+        rows = None if model.decoupled else v2_ragged.cut(signature, arguments)
+        if rows is not None:
+            outputs = await self._infer_rows(model, signature, rows, context)
+            return await tensor_tool.answer(signature, Given(tensors={}, unbatched=False), outputs, context)
         given = await tensor_tool.read(signature, arguments)
         if model.decoupled:
             parts = v2_parts.Parts(spec, given, context)
@@ -158,6 +162,22 @@ class V2Backend:
         if not self._is_loaded:
             await asyncio.to_thread(import_module, "modelservice_sidecar.backends.v2_call")
             self._is_loaded = True
+
+    async def _infer_rows(
+        self, model: Model, signature: Signature, rows: Sequence[dict[str, Any]], context: CallContext
+    ) -> Mapping[str, Tensor]:
+        """All rows at once, each as a request of its own."""
+        given = [await tensor_tool.read(signature, row) for row in rows]
+        controls = [_controls(signature, row) for row in rows]
+        calls = [
+            asyncio.ensure_future(self._infer(model, row.tensors, beside, context))
+            for row, beside in zip(given, controls, strict=True)
+        ]
+        try:
+            return v2_ragged.join(await asyncio.gather(*calls))
+        finally:
+            for call in calls:
+                call.cancel()
 
     async def _infer(
         self, model: Model, tensors: Mapping[str, Tensor], controls: Mapping[str, Any], context: CallContext
@@ -298,7 +318,7 @@ class V2Backend:
                 model = v2.read_model(
                     name,
                     _checked_json(metadata, "metadata"),
-                    None if config is None or config.status != 200 else _checked_json(config, "config"),
+                    None if config is None or config.status == 404 else _checked_json(config, "config"),
                     self._declared,
                 )
                 self._check_lane(model, server)

@@ -122,6 +122,20 @@ def test_a_config_that_contradicts_the_metadata_is_a_note() -> None:
     run(test)
 
 
+@pytest.mark.promise("hostile")
+def test_a_config_that_is_withheld_is_a_note_and_no_guess() -> None:
+    async def test() -> None:
+        server = Server(bad=GOOD)
+        server.says("/v2/models/bad/config", {"error": "restricted"}, status=403)
+        with server.serving() as port:
+            async with adapter(port) as running:
+                report = await running.report()
+                assert report["tools"]["names"] == ["good"]
+                assert "'bad' is left out: its config is refused with HTTP 403" in report["backend"]["message"]
+
+    run(test)
+
+
 @pytest.mark.promise("backend-states")
 @pytest.mark.parametrize(
     ("status", "headers", "body", "state", "reason"),

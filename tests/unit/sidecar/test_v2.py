@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from modelservice_api.adapter_config import ModelConfig, TensorConfig
-from modelservice_sidecar.backends import tensor_tool, v2_call, v2_generate
+from modelservice_sidecar.backends import tensor_tool, v2_call, v2_generate, v2_ragged
 from modelservice_sidecar.core import codec, v2
 from modelservice_sidecar.core.errors import BackendAnswerInvalidError, BackendFailureError, InvalidArgumentsError
 from modelservice_sidecar.core.tensors import Tensor
@@ -217,3 +217,32 @@ def test_more_than_one_row_is_not_sent_where_an_answer_in_parts_could_not_tell_t
         v2_generate.build(FLAT, {"prompt": prompt})
     one = codec.from_lists([["a"]], "BYTES", limit=99)
     assert v2_generate.build(FLAT, {"prompt": one}).body == b'{"prompt":["a"]}'
+
+
+RAGGED = tensor_tool.with_arguments(
+    read(
+        [tensor("rows", shape=(-1, -1)), tensor("bias", shape=(-1, 1))],
+        [tensor("y", shape=(-1, -1))],
+        {"max_batch_size": 4, "input": [{"name": "rows", "allow_ragged_batch": True}]},
+    ).signature
+)
+
+
+def test_rows_of_different_lengths_are_cut_and_alike_ones_are_not() -> None:
+    assert v2_ragged.cut(RAGGED, {"rows": [[1, 2], [3]], "bias": [[5], [6]], "beside": 1}) == [
+        {"rows": [1, 2], "bias": [5], "beside": 1},
+        {"rows": [3], "bias": [6], "beside": 1},
+    ]
+    for alike in ([[1, 2], [3, 4]], [1, 2], [], [[1]]):
+        assert v2_ragged.cut(RAGGED, {"rows": alike}) is None
+    with pytest.raises(InvalidArgumentsError, match=r"\$\.bias: must be nested lists"):
+        v2_ragged.cut(RAGGED, {"rows": [[1], [2, 3]], "bias": {"dtype": "FP32"}})
+
+
+def test_the_rows_of_a_result_are_joined_where_they_are_alike() -> None:
+    one, two = floats(1, 2, shape=(1, 2)), floats(3, 4, shape=(1, 2))
+    joined = v2_ragged.join([{"y": one}, {"y": two}])
+    assert codec.to_json(joined["y"]) == b"[[1.0,2.0],[3.0,4.0]]"
+    for other in ({"y": floats(3, shape=(1, 1))}, {}, {"z": two}):
+        with pytest.raises(BackendAnswerInvalidError, match="differ in length"):
+            v2_ragged.join([{"y": one}, other])
