@@ -7,7 +7,15 @@ import argparse
 import pathlib
 
 import numpy as np
+import uvicorn
 from kserve import InferOutput, InferRequest, InferResponse, Model, ModelServer, model_server
+
+
+class Loopback(uvicorn.Config):
+    """The SDK listens on every address of the machine; a test's server has no business there."""
+
+    def __init__(self, *args, **options) -> None:
+        super().__init__(*args, **{**options, "host": "127.0.0.1"})
 
 
 class Sums(Model):
@@ -39,4 +47,5 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(parents=[model_server.parser])
     parser.add_argument("--counted_in", type=pathlib.Path, required=True)
     options = parser.parse_args()
-    ModelServer(http_port=options.http_port, grpc_port=options.grpc_port, workers=1).start([Sums(options.counted_in)])
+    uvicorn.Config = Loopback
+    ModelServer(http_port=options.http_port, enable_grpc=False, workers=1).start([Sums(options.counted_in)])

@@ -20,7 +20,6 @@ class KServe:
     """A running server."""
 
     port: int
-    grpc_port: int
     log: Path
 
     @property
@@ -32,13 +31,13 @@ class KServe:
 @contextlib.contextmanager
 def kserve(folder: Path) -> Iterator[KServe]:
     """The server with its one model, ready to be called."""
-    port, grpc_port = free_ports(2)
+    (port,) = free_ports(1)
     counted = folder / "requests"
-    options = [f"--http_port={port}", f"--grpc_port={grpc_port}", f"--counted_in={counted}"]
+    options = [f"--http_port={port}", f"--counted_in={counted}"]
     command = [str(venvs.python_of("kserve")), str(PROGRAM), *options]
     process = started(command, folder / "log", dict(os.environ), cwd=folder)
     try:
         until_ready(process, f"http://127.0.0.1:{port}/v2/health/ready", folder / "log")
-        yield KServe(port=port, grpc_port=grpc_port, log=counted)
+        yield KServe(port=port, log=counted)
     finally:
         ended(process)
