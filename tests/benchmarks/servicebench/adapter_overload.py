@@ -122,14 +122,12 @@ class _Load:
         return connection
 
     async def open_load(self, rate: float, seconds: float) -> None:
-        """Calls at their times. Connections for what can be under way at once are made before."""
-        self._free.extend([await self._connect() for _ in range(int(rate / 2) + SLOTS)])
+        """Calls at their times, as long as less than a second's worth of them is unanswered."""
+        self._free.extend([await self._connect() for _ in range(int(rate))])
         began = self._loop.time()
         sent = 0
         while (now := self._loop.time()) < began + seconds:
-            while sent < (now - began) * rate:
-                if not self._free:
-                    raise BenchError(f"{self.under_way} calls are unanswered; the adapter does not refuse in time")
+            while self._free and sent < (now - began) * rate:
                 self._start(self._free.popleft())
                 sent += 1
             await asyncio.sleep(0.001)
