@@ -121,6 +121,24 @@ def test_a_model_that_is_unloaded_under_its_callers_says_so_and_its_tool_goes(se
 
 
 @pytest.mark.promise("triton-tools")
+def test_a_call_that_runs_while_its_model_is_unloaded_is_answered(server: Triton) -> None:
+    async def test() -> None:
+        async with adapter(server.port, config(server)) as running:
+            call = asyncio.ensure_future(running.call("queued", X))
+            await appears(server.events / "entered")
+            await asyncio.to_thread(server.unload, "queued")
+            while await listed(running) != ["count"]:
+                await looked(running)
+            (server.events / "release").touch()
+            assert (await call)["structuredContent"] == {"y": [42]}
+            assert (await running.modern("tools/call", {"name": "queued", "arguments": X})).json["error"][
+                "code"
+            ] == -32602
+
+    run(test)
+
+
+@pytest.mark.promise("triton-tools")
 def test_a_model_is_a_tool_from_when_it_is_loaded_and_not_before(server: Triton) -> None:
     async def test() -> None:
         shutil.copytree(MODELS / "slow_start", server.repository / "slow_start")
