@@ -10,12 +10,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from modelservice_api.adapter_config import AdapterReport
+from modelservice_sidecar import exposition
 from modelservice_sidecar.inbound import Receive, Scope, Send
 from modelservice_sidecar.telemetry import Telemetry
 
-_TEXT: Final = ""
-_OPEN_METRICS: Final = "application/openmetrics-text; version=1.0.0"
-"""The two formats, by the Accept header that asks for them: the second has exemplars."""
 METRICS_KEPT_FOR: Final = 1.0
 """Seconds for which rendered metrics are served again: scrapers are several, and rendering costs milliseconds."""
 
@@ -35,7 +33,7 @@ class AdminEndpoint:
         self._draining = draining
         self._telemetry = telemetry
         self._monotonic = monotonic
-        self._exposition = {accept: _Kept() for accept in (_OPEN_METRICS, _TEXT)}
+        self._exposition = {True: _Kept(), False: _Kept()}
 
     async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
         path = scope["path"]
@@ -53,9 +51,9 @@ class AdminEndpoint:
             await _answer(send, 200, body, b"application/json")
         else:
             accepted = b",".join(value for name, value in scope["headers"] if name == b"accept")
-            accept = _OPEN_METRICS if b"application/openmetrics-text" in accepted.lower() else _TEXT
-            body, content_type = await self._metrics(accept)
-            await _answer(send, 200, body, content_type.encode(), extra=[(b"vary", b"Accept")])
+            open_metrics = b"application/openmetrics-text" in accepted.lower()
+            content_type = (exposition.OPEN_METRICS if open_metrics else exposition.TEXT).encode()
+            await _answer(send, 200, await self._metrics(open_metrics), content_type, extra=[(b"vary", b"Accept")])
 
     def _readiness(self) -> tuple[int, bytes]:
         """A bad config document is told and takes no pod out: the last good one serves on."""
@@ -64,17 +62,17 @@ class AdminEndpoint:
         error = self._report().config_error
         return 200, f"ok\nconfig rejected, the last good one is obeyed: {error}\n".encode() if error else b"ok\n"
 
-    async def _metrics(self, accept: str) -> tuple[bytes, str]:
-        kept = self._exposition[accept]
+    async def _metrics(self, open_metrics: bool) -> bytes:
+        kept = self._exposition[open_metrics]
         if self._monotonic() - kept.at < METRICS_KEPT_FOR:
             return kept.rendered
         if kept.rendering is None:
-            kept.rendering = asyncio.ensure_future(self._render(accept, kept))
+            kept.rendering = asyncio.ensure_future(self._render(open_metrics, kept))
         return await asyncio.shield(kept.rendering)
 
-    async def _render(self, accept: str, kept: "_Kept") -> tuple[bytes, str]:
+    async def _render(self, open_metrics: bool, kept: "_Kept") -> bytes:
         try:
-            kept.rendered = await asyncio.to_thread(self._telemetry.render, accept)
+            kept.rendered = await asyncio.to_thread(self._telemetry.render, open_metrics=open_metrics)
             kept.at = self._monotonic()
             return kept.rendered
         finally:
@@ -85,9 +83,9 @@ class AdminEndpoint:
 class _Kept:
     """The metrics in one format as they were rendered last, and the rendering that is under way."""
 
-    rendered: tuple[bytes, str] = (b"", "")
+    rendered: bytes = b""
     at: float = float("-inf")
-    rendering: "asyncio.Task[tuple[bytes, str]] | None" = None
+    rendering: "asyncio.Task[bytes] | None" = None
 
 
 async def _answer(

@@ -49,6 +49,8 @@ LIST_TTL_MS: Final = 5_000
 LIST_TTL_MS_BEFORE_READY: Final = 1_000
 CONFIG_POLL: Final = 2.0
 RPC_PATHS: Final = frozenset({"/rpc", "/rpc/"})
+_IN_PROCESSES: Final = frozenset({"TVM", "Torch", "ONNX"})
+"""Kinds whose models run in the adapter's own processes; two of them may not find room on one device."""
 _SPARE_CONNECTIONS: Final = 2
 """For discovery, so that it never waits behind calls that hang."""
 
@@ -226,6 +228,9 @@ class Adapter:
             with suppress(asyncio.CancelledError):
                 await task
         self._tasks.clear()
+        left = self._backend
+        if left is not None and not self.discovery.looks_at(left):
+            await left.aclose()
         await self.discovery.aclose()
         await self._pool.aclose()
         await self._pipeline.aclose()
@@ -305,7 +310,15 @@ class Adapter:
             self.writer.event("tracing_unavailable", message=str(error))
 
     def _retire(self, backend: Backend) -> None:
-        """Close a backend that a new configuration replaced, when its last call has ended or its time is up."""
+        """Close a backend that is no longer looked at, when its last call has ended or its time is up.
+
+        One that still answers does so until its successor does; but what runs in processes of ours makes room for it.
+        """
+        if backend is self._backend:
+            if backend.kind not in _IN_PROCESSES:
+                return
+            self._backend = None
+            self._snapshot = self._take_snapshot()
 
         async def close(seconds: float) -> None:
             try:
@@ -350,8 +363,10 @@ class Adapter:
     def _swap(self, published: Published, backend: Backend | None) -> None:
         changed = published.catalogue.hash != self._published.catalogue.hash
         self._published = published
-        self._backend = backend
+        before, self._backend = self._backend, backend
         self._snapshot = self._take_snapshot()
+        if before is not None and before is not backend and not self.discovery.looks_at(before):
+            self._retire(before)
         if changed:
             self.subscriptions.tools_changed()
 

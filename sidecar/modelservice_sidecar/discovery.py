@@ -109,6 +109,10 @@ class Discovery:
         if backend is not None:
             await backend.aclose()
 
+    def looks_at(self, backend: Backend) -> bool:
+        """Whether this backend is the one that is described again and again."""
+        return backend is self._backend
+
     async def republish(self) -> None:
         """Publish what is known once more: the configuration of the tools changed."""
         if self._backend is not None and self._seen is not None:
@@ -126,6 +130,8 @@ class Discovery:
             self.tell(BackendReport(type=self._kind(), state=error.state, message=str(error)))
             return False
         if config is not self._config:
+            if backend is not self._backend:
+                await backend.aclose()
             return False  # reconfigured meanwhile; the next turn looks with the new one
         changed = self._seen is None or description.fingerprint != self._seen.fingerprint
         self._backend = backend

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from modelservice_sidecar import log
+from modelservice_sidecar import exposition, log
 from modelservice_sidecar.core import errors
 from modelservice_sidecar.core.trace import Ids
 from modelservice_sidecar.log import LineWriter
@@ -158,11 +158,9 @@ class Telemetry:
             self.tracing.call(record, now)
         self.writer.line(_line(record, stages))
 
-    def render(self, accept: str = "") -> tuple[bytes, str]:
-        """The metrics and their media type, as the Accept header of who scrapes wants them. Not for the loop."""
-        from modelservice_sidecar import exposition  # not paid for by who is not scraped
-
-        return exposition.render(list(self.families.values()), accept)
+    def render(self, *, open_metrics: bool = False) -> bytes:
+        """The metrics in one of the two formats. Takes milliseconds with many tools: not for the loop."""
+        return exposition.render(list(self.families.values()), open_metrics=open_metrics)
 
 
 def _line(record: CallRecord, stages: dict[str, float] | None) -> dict[str, object]:

@@ -50,7 +50,7 @@ class ConfigMapVolume:
 
 
 async def gauge(running: Running, name: str) -> float:
-    text = running.adapter.telemetry.render()[0].decode()
+    text = running.adapter.telemetry.render().decode()
     [line] = [line for line in text.splitlines() if line.startswith(f"{name} ")]
     return float(line.split()[1])
 

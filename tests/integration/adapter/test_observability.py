@@ -146,7 +146,7 @@ def test_requests_that_are_no_calls_are_counted_by_method_and_no_caller_can_grow
                         )
                     )
                 assert len(sizes) == 1
-                text, _ = running.adapter.telemetry.render()
+                text = running.adapter.telemetry.render()
                 assert b"nope" not in text
 
     run(test)
@@ -205,7 +205,7 @@ async def said(running: Running, receiver: Collector) -> str:
     await asyncio.to_thread(
         receiver.wait_for, lambda spans: sum(span.kind == "server" for span in spans) >= len(running.lines.of("call"))
     )
-    pages = [running.adapter.telemetry.render(accept)[0].decode() for accept in ("", OPEN_METRICS)]
+    pages = [running.adapter.telemetry.render(open_metrics=which).decode() for which in (False, True)]
     pages += [
         (await request(running.admin_port, "GET", path)).body.decode() for path in ("/readyz", "/healthz", "/tools")
     ]

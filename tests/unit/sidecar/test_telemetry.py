@@ -7,7 +7,8 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from prometheus_client.openmetrics.parser import text_string_to_metric_families
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from modelservice_sidecar import exposition, log
 from modelservice_sidecar.core import errors, redaction
@@ -40,8 +41,8 @@ def test_each_shape_is_told_as_prometheus_reads_it() -> None:
         State("door", "Door.", ("open", "closed"), lambda: "closed"),
         Info("about", "About.", ("name",), lambda: ("fraud",)),
     ]
-    body, _ = exposition.render(families, "application/openmetrics-text; version=1.0.0")
-    parsed = {family.name: family for family in text_string_to_metric_families(body.decode())}
+    body = exposition.render(families, open_metrics=True)
+    parsed = {family.name: family for family in parse_openmetrics(body.decode())}
     assert {sample.labels["kind"]: sample.value for sample in parsed["things"].samples} == {'a"b\\c\n': 1, "x": 2}
     buckets = {sample.labels["le"]: sample for sample in parsed["size"].samples if sample.name == "size_bucket"}
     assert {le: sample.value for le, sample in buckets.items()} == {"1.0": 2, "5.0": 3, "+Inf": 4}
@@ -49,6 +50,23 @@ def test_each_shape_is_told_as_prometheus_reads_it() -> None:
     assert {sample.labels["state"]: sample.value for sample in parsed["door"].samples} == {"open": 0, "closed": 1}
     assert parsed["about"].samples[0].labels == {"name": "fraud"}
     assert parsed["level"].samples[0].value == 1.5
+    plain = {family.name: family for family in parse_text(exposition.render(families, open_metrics=False).decode())}
+    for name, family in parsed.items():
+        assert (plain[name].type, plain[name].documentation) == (family.type, family.documentation)
+        told = [(sample.name, sample.labels, sample.value) for sample in family.samples]
+        assert [(sample.name, sample.labels, sample.value) for sample in plain[name].samples] == told
+
+
+@given(st.text(), st.floats(allow_nan=False))
+def test_whatever_a_label_holds_both_parsers_read_it_back(label: str, value: float) -> None:
+    counter, gauge = Counter("things", 'Two\nlines, \\ and ".', ("b", "a")), Gauge("level", "Level.", lambda: value)
+    counter.add(label, "x")
+    for open_metrics, parse in ((True, parse_openmetrics), (False, parse_text)):
+        body = exposition.render([counter, gauge], open_metrics=open_metrics).decode(errors="replace")
+        things, level = parse(body)
+        assert things.samples[0].labels == {"a": "x", "b": label}
+        assert things.documentation == counter.description
+        assert level.samples[0].value == value
 
 
 @pytest.mark.parametrize("told", errors.TABLE.values(), ids=lambda told: told.outcome)
