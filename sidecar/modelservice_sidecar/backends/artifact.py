@@ -23,7 +23,7 @@ from modelservice_sidecar.core.catalogue import ToolSpec
 from modelservice_sidecar.core.errors import BackendError, DescribeError
 from modelservice_sidecar.core.signature_file import SignatureFile
 from modelservice_sidecar.core.tensors import Signature, Tensor, TensorSpec
-from modelservice_sidecar.worker import wire
+from modelservice_sidecar.upstream import MAX_ANSWER
 from modelservice_sidecar.worker.process import Launch
 from modelservice_sidecar.worker.supervised import UnusableModelError, Worker
 from modelservice_sidecar.worker.wire import Facts, Load, Told
@@ -187,7 +187,7 @@ class ArtifactBackend:
                     # Noted first: a file that is refused is not read again until it changes.
                     served.weights = weights
                     served.problem = await served.place.worker.load_weights()
-                return served.problem
+                return served.problem or served.place.worker.failure
             if served is not None:
                 served.model = model
             await self._serve(number, files, model, weights)
@@ -237,7 +237,7 @@ class ArtifactBackend:
                 artifact=config.artifact,
                 function=config.function,
                 threads=config.threads,
-                max_answer=wire.MAX_BODY,
+                max_answer=MAX_ANSWER,
                 has_device=bool(config.devices),
                 memory_fraction=config.memory_fraction,
                 weights=str(files.weights) if files.weights is not None else "",

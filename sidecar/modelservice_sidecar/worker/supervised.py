@@ -74,6 +74,11 @@ class Worker:
         return self._process is not None
 
     @property
+    def failure(self) -> str:
+        """Why there is no process, where it cannot be started again; a sentence, empty while all is well."""
+        return self._failure
+
+    @property
     def pid(self) -> int:
         """The process that takes the calls; 0 while there is none."""
         return self._process.pid if self._process is not None else 0

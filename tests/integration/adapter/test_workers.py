@@ -6,9 +6,12 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import psutil
 import pytest
+import uvloop
 
 from adapter_harness import run
 from artifact_models import (
@@ -20,9 +23,15 @@ from artifact_models import (
     text_of,
     until,
     until_report,
+    until_told,
     workers,
 )
 from modelservice_api.adapter_config import AdapterConfig
+from modelservice_sidecar.core import codec
+from modelservice_sidecar.core.errors import BackendAnswerTooLargeError
+from modelservice_sidecar.worker.process import Launch
+from modelservice_sidecar.worker.supervised import Worker
+from modelservice_sidecar.worker.wire import Load
 
 LONG = 10_000_000
 """Turns of the slow model that no test waits for."""
@@ -152,6 +161,7 @@ def test_a_process_that_cannot_be_started_again_is_told_and_comes_back(models: P
             await until(lambda: worker.starts >= 4)
             result = await running.call("m", {"x": [[1, 1]]})
             assert "onnxruntime cannot load it" in text_of(result)
+            await until_told(running, "onnxruntime cannot load it")
             served.write_bytes(content)
             await until(lambda: worker.ready or workers(running)["m"].ready)
             assert (await running.call("m", {"x": [[1, 1]]}))["structuredContent"] == {"y": [[2, 2]]}
@@ -195,6 +205,30 @@ def test_one_bad_file_does_not_take_the_others_away(models: Path) -> None:
             assert (await running.call("linear", {"x": [[1, 1]]}))["isError"] is False
 
     run(test)
+
+
+@pytest.mark.parametrize("uses", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def test_large_tensors_go_through_whole_and_too_large_answers_are_refused(models: Path, uses: Any) -> None:
+    values = np.arange(5_000_000, dtype=np.float32).reshape(-1, 2)
+
+    def load(limit: int) -> Load:
+        return Load(artifact=str(models / "linear.onnx"), function="main", threads=1, max_answer=limit)
+
+    async def test() -> None:
+        for limit in (values.nbytes, values.nbytes - 1):
+            worker = Worker(Launch(runtime="onnx", python=python_of("ONNX"), load=load(limit)), overtime=1, spare=False)
+            await worker.start()
+            try:
+                answered = await worker.call({"x": codec.from_array(values)})
+                assert limit == values.nbytes
+                assert np.array_equal(codec.array(answered["y"]), values * 2)
+            except BackendAnswerTooLargeError as error:
+                assert limit < values.nbytes
+                assert "19999999 bytes" in str(error)
+            finally:
+                await worker.aclose()
+
+    uses(test())
 
 
 ADAPTER_THAT_STAYS = """
