@@ -81,6 +81,7 @@ class V2Backend:
         self._calls = HttpCalls(pool)
         self._server = Server(name="", version="")
         self._described: Description | None = None
+        self._known: dict[str, Model] = {}
         self._is_loaded = False
         port = self._config.grpc_port
         self._grpc = GrpcLane(pool.host, port) if port and triton_grpc.is_installed() else None
@@ -89,6 +90,7 @@ class V2Backend:
         """Ask the server, and each model that is ready, what it is."""
         found = await self._look()
         self._server = found.server
+        self._known = {model.name: model for model in found.models}
         known = self._described
         if known is None or known.fingerprint != found.fingerprint:
             known = await asyncio.to_thread(self._tell, found)
@@ -199,8 +201,8 @@ class V2Backend:
         def read() -> Mapping[str, Tensor]:
             return v2_call.read(model, reply.status, reply.headers, reply.body)
 
-        is_short = binary or len(reply.body) < OFF_LOOP_JSON
-        return read() if is_short else await asyncio.to_thread(read)
+        is_quick = binary and not any(spec.datatype == "BYTES" for spec in model.signature.outputs)
+        return read() if is_quick or len(reply.body) < OFF_LOOP_JSON else await asyncio.to_thread(read)
 
     async def _answers(
         self, model: Model, given: Given, controls: Mapping[str, Any], context: CallContext
@@ -326,6 +328,9 @@ class V2Backend:
                 return f"The model {text.clean(name, 128)!r} is left out: {error}."
             except _TooLargeError:
                 return f"The model {text.clean(name, 128)!r} is left out: what it says of itself is larger than 1 MB."
+            except DescribeError as error:
+                # The server answered a moment ago: what is known of the model holds until it says otherwise.
+                return self._known.get(name) or f"The model {text.clean(name, 128)!r} is left out: {error}"
         return model
 
     def _check_lane(self, model: Model, server: Server) -> None:

@@ -20,6 +20,7 @@ GOOD = {
     "inputs": [{"name": "x", "datatype": "FP32", "shape": [2]}],
     "outputs": [{"name": "y", "datatype": "FP32", "shape": [2]}],
 }
+RECOGNISED = "Recognised as V2: GET /v2 answers as fake 1.0."
 V2 = AdapterConfig(backend=BackendConfig(type="V2"))
 
 
@@ -118,6 +119,29 @@ def test_a_config_that_contradicts_the_metadata_is_a_note() -> None:
                 report = await running.report()
                 assert report["tools"]["names"] == ["good"]
                 assert "max_batch_size 8, but not every shape has a batch axis" in report["backend"]["message"]
+
+    run(test)
+
+
+@pytest.mark.promise("hostile")
+def test_a_model_that_is_told_wrongly_for_a_while_stays_what_it_was() -> None:
+    async def test() -> None:
+        server = Server(other=GOOD)
+        server.says("/v2/models/other", GOOD, content_encoding="gzip")
+        with server.serving() as port:
+            async with adapter(port) as running:
+                report = await running.report()
+                assert report["tools"]["names"] == ["good"]
+                assert "'other' is left out: /v2/models/other on" in report["backend"]["message"]
+                del server.answers["/v2/models/other"]
+                await running.lines.wait_for("backend", state="Ready", message=RECOGNISED)
+                assert (await running.report())["tools"]["names"] == ["good", "other"]
+                server.says("/v2/models/other", GOOD, content_encoding="gzip")
+                asked = len(server.asked)
+                while len(server.asked) < asked + 12:  # two more looks and a bit
+                    await running.adapter.discovery._looked.wait()
+                    running.adapter.discovery._looked.clear()
+                assert (await running.report())["tools"]["names"] == ["good", "other"]
 
     run(test)
 
