@@ -120,7 +120,7 @@ class Discovery:
 
     async def attempt(self) -> bool:
         """Describe once and publish what is new; whether the model server was understood and nothing more is to come soon."""
-        config = self._config
+        config, is_new = self._config, self._backend is None
         try:
             if self._backend is None:
                 backend, description = await probe.find(self._pool, config)
@@ -130,7 +130,7 @@ class Discovery:
             self.tell(BackendReport(type=self._kind(), state=error.state, message=str(error)))
             return False
         if config is not self._config:
-            if backend is not self._backend:
+            if is_new:
                 await backend.aclose()
             return False  # reconfigured meanwhile; the next turn looks with the new one
         changed = self._seen is None or description.fingerprint != self._seen.fingerprint
