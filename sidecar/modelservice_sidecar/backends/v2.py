@@ -44,7 +44,9 @@ MAX_METADATA: Final = 1024 * 1024
 AT_ONCE: Final = 8
 """Models that are asked about at the same time."""
 GRPC_FROM: Final = 1024 * 1024
-"""Bytes of input from which gRPC is faster than HTTP."""
+"""Bytes of input that go over gRPC where that is configured."""
+GRPC_BEFORE_JSON: Final = 64 * 1024
+"""The same where a server takes JSON only over HTTP: writing and reading so many numbers costs more than gRPC."""
 OFF_LOOP_JSON: Final = 64 * 1024
 """Bytes from which writing or reading JSON leaves the event loop."""
 
@@ -188,7 +190,8 @@ class V2Backend:
 
         size = sum(memoryview(tensor.data).nbytes for tensor in tensors.values())
         binary = self._server.binary
-        if self._grpc is not None and (size >= GRPC_FROM or (model.needs_bytes and not binary)):
+        large = size >= (GRPC_FROM if binary else GRPC_BEFORE_JSON)
+        if self._grpc is not None and (large or (model.needs_bytes and not binary)):
             with self._calls.running(context):
                 return await self._grpc.infer(model, tensors, controls, context)
 

@@ -110,7 +110,7 @@ def test_mlserver_is_called_over_grpc_for_what_is_large(ml: MLServer) -> None:
     async def test() -> None:
         config = AdapterConfig(backend=BackendConfig(v2=V2Config(grpc_port=ml.grpc_port)))
         async with adapter(ml.port, config) as running:
-            rows = 2 * 1024 * 1024 // 8
+            rows = 256 * 1024 // 8
             result = await running.call("sums", {"rows": tensor("FP32", [rows, 2], struct.pack("<2f", 1, 2) * rows)})
             assert result["structuredContent"]["total"]["shape"] == [rows, 1]
             assert base64.b64decode(result["content"][1]["resource"]["blob"]) == struct.pack("<f", 3) * rows
