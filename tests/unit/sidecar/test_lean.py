@@ -12,6 +12,8 @@ HEAVY = (
     "mcp",
     "multiprocessing",
     "prometheus_client",
+    "opentelemetry",
+    "requests",
     "redis",
     "starlette",
     "uvicorn.main",
