@@ -30,6 +30,7 @@ from modelservice_sidecar.core.v2 import Model
 from modelservice_sidecar.upstream import MAX_ANSWER
 
 _SERVICE: Final = "/inference.GRPCInferenceService/"
+_MARGIN: Final = 1.0
 _HEADROOM: Final = 64 * 1024
 """For what stands in an answer beside the tensors' bytes."""
 _OFF_LOOP: Final = 256 * 1024
@@ -75,7 +76,9 @@ class GrpcLane:
         channel = await self._open()
         request = await asyncio.to_thread(_request, model, tensors, controls, context.ids.request_id)
         with self._failures(model):
-            reply = await channel.unary_unary(_SERVICE + "ModelInfer")(request, metadata=_metadata(context))
+            reply = await channel.unary_unary(_SERVICE + "ModelInfer")(
+                request, metadata=_metadata(context), timeout=_time_left(context)
+            )
         return await asyncio.to_thread(_read_response, reply)
 
     async def stream(
@@ -88,7 +91,9 @@ class GrpcLane:
         """
         channel = await self._open()
         request = await asyncio.to_thread(_request, model, tensors, controls, context.ids.request_id)
-        call = channel.stream_stream(_SERVICE + "ModelStreamInfer")(_once(request), metadata=_metadata(context))
+        call = channel.stream_stream(_SERVICE + "ModelStreamInfer")(
+            _once(request), metadata=_metadata(context), timeout=_time_left(context)
+        )
         replies = aiter(call)
         try:
             while True:
@@ -219,6 +224,11 @@ def _metadata(context: CallContext) -> tuple[tuple[str, str], ...]:
     step = context.steps[-1] if context.steps else None  # the request that is made now
     parent = ids.traceparent if step is None else context.traceparent(step)
     return (("x-request-id", ids.request_id), ("traceparent", parent), *state)
+
+
+def _time_left(context: CallContext) -> float:
+    """Seconds that the server is told. A little more than there are, so that it is the adapter which ends the call."""
+    return max(0.0, context.deadline - asyncio.get_running_loop().time()) + _MARGIN
 
 
 def _failure(model: Model, code: str, details: str, target: str) -> CallError:

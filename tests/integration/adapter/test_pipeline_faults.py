@@ -15,8 +15,10 @@ from modelservice_api.adapter_config import (
     AdapterConfig,
     CircuitBreakerConfig,
     LimitsConfig,
+    PeersConfig,
     RetryConfig,
 )
+from modelservice_sidecar import peers
 from modelservice_sidecar.core.retrypolicy import RESERVE
 
 pytestmark = pytest.mark.promise("limits")
@@ -160,5 +162,29 @@ def test_retries_end_with_the_call_s_time() -> None:
             reply = await running.rpc("call_tool", {"name": "look"})
             assert reply.json["error"]["data"]["outcome"] in {"backend_failed", "deadline"}
             assert model.calls["/look"] < 10
+
+    run(test)
+
+
+def test_a_pod_whose_breaker_is_open_is_no_pod_to_hand_a_call_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "PAUSE", 0.001)
+
+    async def test() -> None:
+        breaker = CircuitBreakerConfig(consecutive_failures=1, open_duration=3600)
+        async with faulty_model() as failing, adapter(failing.port, guarded(circuit_breaker=breaker)) as other:
+            failing.fault = "500"
+            assert (await other.call("act"))["isError"]
+            async with faulty_model() as model:
+                facing = AdapterConfig(peers=PeersConfig(host="127.0.0.1", port=other.port))
+                async with adapter(model.port, facing) as running:
+                    await model.stop()
+                    reply = await running.rpc("call_tool", {"name": "act"})
+                    assert reply.json["error"]["message"] == (
+                        "The model server cannot be reached, in this pod or in another."
+                    )
+                    asked = [line for line in other.lines.of("call") if line["outcome"] == "circuit_open"]
+                    assert len(asked) == peers.ATTEMPTS_WHILE_STAYING
+                    assert failing.calls["/act"] == 1
+                    await model.start()
 
     run(test)
