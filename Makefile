@@ -90,6 +90,10 @@ test: $(READY) ## everything: lint, unit, contract, integration, and end to end 
 conformance: $(READY) ## the official MCP conformance suite against the adapter, both protocol eras
 	@$(PYTHON) tests/conformance/run.py
 
+.PHONY: fuzz
+fuzz: $(READY) ## fuzz every parser of the adapter; SECONDS=… for each (60), NAME=… for one; findings stay in tests/fuzz/corpus
+	@$(PYTHON) tests/fuzz/run.py $(if $(filter-out environment,$(origin SECONDS)),$(if $(SECONDS),--seconds $(SECONDS))) $(NAME)
+
 .PHONY: bench
 bench: $(READY) ## benchmarks; NAME=… runs one; results in build/bench/
 	@$(PYTHON) tests/benchmarks/run.py $(NAME)

@@ -106,13 +106,13 @@ def load_answer(body: bytes) -> dict[str, Any]:
         BadMessageError: it is none.
     """
     try:
-        message = _any.decode(body)
+        message = dict(_any.decode(body).items())
         tensors_told = message["result"].get("tensors", {}) if "result" in message else {}
         for name, fields in tensors_told.items():
             tensors_told[name] = codec.from_fields(fields, limit=MAX_TENSOR_BYTES)
     except (msgspec.DecodeError, RecursionError, codec.CodecError, AttributeError, KeyError, TypeError) as error:
         raise BadMessageError("it is no answer") from error
-    return dict(message)
+    return message
 
 
 class _Reader:
