@@ -106,7 +106,8 @@ class ArtifactConfig(_Document):
 class BackendConfig(_Document):
     """How to speak to the model server. Its address is not here: always loopback, port from the arguments.
 
-    `tvm`, `torch` and `onnx` are models that the adapter runs itself; only the block of `type` is looked at.
+    `tvm`, `torch` and `onnx` are models that the adapter runs itself. Only the block of `type` is looked at; with `Auto`, the
+    first of these three that names a file decides.
     """
 
     type: BackendType = "Auto"

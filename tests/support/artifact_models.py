@@ -10,7 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -108,6 +108,16 @@ def config_of(kind: Kind, *artifacts: ArtifactConfig, timeout: float = 20.0, **m
         model=ModelConfig(**model),
         limits=LimitsConfig(timeout=timeout),
     )
+
+
+def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run an async test. On a busy machine PyTorch takes its time to be imported, so the bound is wider than the harness's."""
+
+    async def bounded() -> None:
+        async with asyncio.timeout(120):
+            await test()
+
+    asyncio.run(bounded())
 
 
 @contextlib.asynccontextmanager

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Final, Literal
 
-from modelservice_api.adapter_config import AdapterConfig, BackendType
+from modelservice_api.adapter_config import AdapterConfig, BackendConfig, BackendType
 from modelservice_sidecar.backends.base import Backend, Description
 from modelservice_sidecar.backends.openai import OpenAIBackend
 from modelservice_sidecar.backends.openapi import OpenAPIBackend
@@ -53,7 +53,7 @@ async def find(pool: Pool, config: AdapterConfig) -> tuple[Backend, Description]
         DescribeError: none can; the text of the kind that came closest, or of all that were tried.
     """
     tried: list[tuple[BackendType, DescribeError]] = []
-    for kind in PROBED if config.backend.type == "Auto" else (config.backend.type,):
+    for kind in _candidates(config.backend):
         backend = KINDS[kind](pool, config)
         try:
             return backend, await backend.describe()
@@ -65,6 +65,18 @@ async def find(pool: Pool, config: AdapterConfig) -> tuple[Backend, Description]
             if error.state in {"Unreachable", "Invalid"}:
                 break
     raise _closest(tried)
+
+
+def _candidates(config: BackendConfig) -> tuple[BackendType, ...]:
+    """The kinds to try. Where a file is named for the adapter to run, nothing is to be found at the port."""
+    if config.type != "Auto":
+        return (config.type,)
+    named: tuple[tuple[BackendType, bool], ...] = (
+        ("TVM", bool(config.tvm)),
+        ("Torch", bool(config.torch)),
+        ("ONNX", bool(config.onnx)),
+    )
+    return next(((kind,) for kind, is_named in named if is_named), PROBED)
 
 
 def _closest(tried: list[tuple[BackendType, DescribeError]]) -> DescribeError:

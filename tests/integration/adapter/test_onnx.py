@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adapter_harness import run
 from artifact_models import (
     artifact,
     config_of,
     onnx_models,
+    run,
     serving,
     text_of,
     until,
@@ -39,6 +39,16 @@ def test_a_file_is_one_typed_tool_and_answers(models: Path) -> None:
             assert listed[0]["inputSchema"]["required"] == ["x"]
             result = await running.call("double", {"x": [[1, 2], [3, 4.5]]})
             assert result["structuredContent"] == {"y": [[2, 4], [6, 9]]}
+
+    run(test)
+
+
+def test_a_named_file_is_served_without_a_type_and_nothing_is_looked_for_at_the_port(models: Path) -> None:
+    async def test() -> None:
+        chosen = config_of("ONNX", artifact("ONNX", models / "linear.onnx"))
+        config = chosen.model_copy(update={"backend": chosen.backend.model_copy(update={"type": "Auto"})})
+        async with serving(config) as running:
+            assert (await running.report())["backend"]["type"] == "ONNX"
 
     run(test)
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from adapter_harness import run
 from artifact_models import (
     artifact,
     config_of,
+    run,
     serving,
     text_of,
     torch_models,

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from adapter_harness import Running, run
+from adapter_harness import Running
 from artifact_models import (
     artifact,
     config_of,
@@ -20,6 +20,7 @@ from artifact_models import (
     onnx_models,
     put,
     python_of,
+    run,
     serving,
     text_of,
     torch_models,

@@ -13,12 +13,12 @@ import psutil
 import pytest
 import uvloop
 
-from adapter_harness import run
 from artifact_models import (
     artifact,
     config_of,
     onnx_models,
     python_of,
+    run,
     serving,
     text_of,
     until,
