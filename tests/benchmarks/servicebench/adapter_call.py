@@ -7,40 +7,18 @@ p99 says how evenly a full core serves, not how a queue grows. CPU per call is t
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass
 
-from servicebench import machine, wire, wrk
+from servicebench import closed_load, machine, wire
+from servicebench.closed_load import Figures, Key, Sample
 from servicebench.machine import Cores
 from servicebench.programs import require
-from servicebench.report import Metric, Report, median
-from servicebench.sampling import Samples, collect
-from servicebench.subjects import ADAPTER, DIRECT, OTHERS, OURS, Running, model_server, running
-from servicebench.wire import Wire
-from servicebench.wrk import Load
+from servicebench.report import Metric, Report
+from servicebench.sampling import Samples
+from servicebench.subjects import ADAPTER, DIRECT, OTHERS, OURS, model_server
 
 NAME = "adapter-call"
 OLDER = f"{ADAPTER} {wire.OLDER_VERSION}"
 CONNECTIONS = (1, 16)
-
-Key = tuple[str, int]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sample:
-    """One run of load: what its callers saw and what it cost the subject, in microseconds of CPU per call."""
-
-    load: Load
-    cpu: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class Figures:
-    """A subject at one number of connections; medians over the rounds."""
-
-    per_second: float
-    p50: float
-    p99: float
-    cpu: float
 
 
 def run(cores: Cores, *, quick: bool) -> Report:
@@ -49,43 +27,10 @@ def run(cores: Cores, *, quick: bool) -> Report:
     rounds, seconds = (1, 1) if quick else (5, 2)
     with ExitStack() as stack:
         backend = stack.enter_context(model_server(cores))
-        targets: dict[str, tuple[Running, Wire]] = {DIRECT: (backend, wire.plain())}
-        for subject in (*OTHERS, OURS):
-            started = stack.enter_context(running(subject, backend.port, cores))
-            targets[subject.name] = (started, subject.wire)
+        targets = closed_load.start_all(stack, backend, wire.plain(), (*OTHERS, OURS), cores)
         targets[OLDER] = (targets[ADAPTER][0], wire.older())
-        for name, (started, asked) in targets.items():
-            asked.verify(started.port, name)
-            if name != OLDER:  # which is the same process
-                started.child.read_on()
-
-        def take(key: Key) -> tuple[Sample, float]:
-            return _sample(*targets[key[0]], key, seconds)
-
-        keys = [(name, connections) for connections in CONNECTIONS for name in targets]
-        for key in keys if not quick else ():
-            started, asked = targets[key[0]]
-            wrk.run(asked, started.port, subject=key[0], connections=key[1], seconds=1)
-        samples = collect(keys, take, rounds=rounds)
-        for name, (started, asked) in targets.items():
-            asked.verify(started.port, name)
-    return _report({key: _figures(values) for key, values in samples.by_key.items()}, samples, rounds)
-
-
-def _sample(started: Running, asked: Wire, key: Key, seconds: int) -> tuple[Sample, float]:
-    before, cpu = machine.usage(), machine.cpu_seconds(started.child.pid)
-    load = wrk.run(asked, started.port, subject=key[0], connections=key[1], seconds=seconds)
-    cpu = machine.cpu_seconds(started.child.pid) - cpu
-    return Sample(load=load, cpu=cpu / load.requests * 1e6), machine.usage().foreign_percent(before)
-
-
-def _figures(samples: list[Sample]) -> Figures:
-    return Figures(
-        per_second=median(sample.load.per_second for sample in samples),
-        p50=median(sample.load.p50 for sample in samples),
-        p99=median(sample.load.p99 for sample in samples),
-        cpu=median(sample.cpu for sample in samples),
-    )
+        figures, samples = closed_load.measure(targets, CONNECTIONS, rounds=rounds, seconds=seconds, warm_up=not quick)
+    return _report(figures, samples, rounds)
 
 
 def _report(figures: dict[Key, Figures], samples: Samples[Key, Sample], rounds: int) -> Report:
@@ -93,14 +38,6 @@ def _report(figures: dict[Key, Figures], samples: Samples[Key, Sample], rounds: 
     sdk, afternoon = figures["sdk", 16], figures["fastapi+httpx", 16]
     over_direct = one.p50 - figures[DIRECT, 1].p50
     over_nginx = one.p50 / figures["nginx", 1].p50
-    compared = {
-        name: {
-            label: value
-            for connections in CONNECTIONS
-            for label, value in _told(figures[name, connections], connections).items()
-        }
-        for name in dict.fromkeys(name for name, _ in figures)
-    }
     return Report(
         name=NAME,
         machine=machine.describe(),
@@ -135,16 +72,7 @@ def _report(figures: dict[Key, Figures], samples: Samples[Key, Sample], rounds: 
                 better="higher",
             ),
         ),
-        compared=compared,
+        compared=closed_load.compared(figures),
         discarded=samples.discarded,
         quiet=samples.quiet,
     )
-
-
-def _told(figures: Figures, connections: int) -> dict[str, float]:
-    return {
-        f"c{connections}_calls_per_s": figures.per_second,
-        f"c{connections}_p50_us": figures.p50,
-        f"c{connections}_p99_us": figures.p99,
-        f"c{connections}_cpu_us": figures.cpu,
-    }

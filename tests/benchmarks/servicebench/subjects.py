@@ -26,6 +26,9 @@ from servicebench.wire import Wire
 
 from modelservice_api.adapter_config import AdapterConfig, ServerConfig
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "support"))
+import venvs
+
 SERVERS = Path(__file__).resolve().parent / "servers"
 ADAPTER = "adapter"
 DIRECT = "direct"
@@ -108,11 +111,11 @@ def start_nginx(backend_port: int, cores: Cores, folder: Path) -> Running:
         return Running(child=child, port=port)
 
 
-def python_server(name: str, file: str) -> Start:
+def python_server(name: str, file: str, *, python: Callable[[], str] = lambda: sys.executable) -> Start:
     """How to start one of servers/; it writes its port when it is ready."""
 
     def start(backend_port: int, cores: Cores, _folder: Path) -> Running:
-        child = Child(name, [sys.executable, str(SERVERS / file), str(backend_port)], core=cores.subject)
+        child = Child(name, [python(), str(SERVERS / file), str(backend_port)], core=cores.subject)
         try:
             return Running(child=child, port=int(child.wait_for(str.isdigit)))
         except BaseException:
@@ -128,6 +131,12 @@ FASTAPI_HTTPX = Subject(
     name="fastapi+httpx", wire=wire.modern(), start=python_server("fastapi-httpx", "fastapi_httpx.py")
 )
 SDK = Subject(name="sdk", wire=wire.modern(), start=python_server("sdk", "sdk_server.py"))
+FASTMCP = Subject(
+    name="fastmcp",
+    wire=wire.modern(),
+    # FastMCP is in an environment of its own: nothing of the product or of its tests may come to need it.
+    start=python_server("fastmcp", "fastmcp_server.py", python=lambda: str(venvs.python_of("fastmcp"))),
+)
 OURS = Subject(name=ADAPTER, wire=wire.modern(), start=start_adapter)
 OTHERS = (NGINX, FASTAPI, FASTAPI_HTTPX, SDK)
 """In front of the same model server, except `fastapi`, which is one itself."""
