@@ -8,6 +8,7 @@ from servicebench import (
     adapter_call,
     adapter_overload,
     adapter_rss,
+    adapter_scrape,
     adapter_start,
     batcher,
     openai_stream,
@@ -27,6 +28,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     for module in (
         adapter_rss,
         adapter_start,
+        adapter_scrape,
         adapter_call,
         adapter_overload,
         batcher,

@@ -1,6 +1,6 @@
--- Sends one prepared POST again and again and looks at every answer; prints one line that wrk.py reads.
+-- Sends prepared POSTs, one after another and again, and looks at every answer; prints one line that wrk.py reads.
 --
--- Arguments after `--`: what every right answer holds, the file with the body, then headers as "Name: value".
+-- Arguments after `--`: what every right answer holds, the file with a body in each line, then headers as "Name: value".
 
 local threads = {}
 
@@ -10,20 +10,23 @@ end
 
 function init(arguments)
    marker = arguments[1]
-   local file = assert(io.open(arguments[2], "rb"))
-   local body = file:read("*a")
-   file:close()
    local headers = {}
    for index = 3, #arguments do
       local name, value = arguments[index]:match("^([^:]+): (.*)$")
       headers[name] = value
    end
-   message = wrk.format("POST", nil, headers, body)
+   messages = {}
+   for body in io.lines(arguments[2]) do
+      table.insert(messages, wrk.format("POST", nil, headers, body))
+   end
+   assert(#messages > 0)
+   turn = 0
    wrong = 0
 end
 
 function request()
-   return message
+   turn = turn % #messages + 1
+   return messages[turn]
 end
 
 function response(status, _, body)

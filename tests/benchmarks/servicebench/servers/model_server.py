@@ -3,7 +3,8 @@
 Owns the answer to `POST /predict` and the OpenAPI document from which the adapter makes the tool `predict`. It does read its
 input: an argument that got lost on the way changes the score.
 
-Usage: ``python model_server.py``; writes its port as the first line.
+Usage: ``python model_server.py [MORE]``; writes its port as the first line. MORE is how many further operations there are,
+`/predict1` and so on, which do the same.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ class Connection(asyncio.Protocol):
         self.body += body
 
     def on_message_complete(self) -> None:
-        if self.path == b"/predict":
+        if self.path.startswith(b"/predict"):
             content = orjson.dumps(answer(round(sum(orjson.loads(self.body)["features"]), 6)))
         else:
             content = orjson.dumps(DOCUMENT)
@@ -104,6 +105,9 @@ class Connection(asyncio.Protocol):
 
 async def main() -> None:
     """Serve until a signal."""
+    for number in range(1, int(sys.argv[1]) + 1 if len(sys.argv) > 1 else 1):
+        operation = {**DOCUMENT["paths"]["/predict"]["post"], "operationId": f"predict{number}"}
+        DOCUMENT["paths"][f"/predict{number}"] = {"post": operation}
     server = await asyncio.get_running_loop().create_server(Connection, "127.0.0.1", 0, backlog=1024)
     print(server.sockets[0].getsockname()[1], flush=True)
     await server.serve_forever()
