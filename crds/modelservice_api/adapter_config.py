@@ -274,7 +274,7 @@ class RateLimitStoreConfig(_Document):
 
 
 class RateLimitingConfig(_Document):
-    """Token buckets. A user is a verified subject; all callers without one are one user. Without a store each pod counts alone."""
+    """Token buckets. A user is a verified subject; callers without one are one user. Without a store each pod counts alone."""
 
     per_user: TokenBucketConfig | None = None
     shared: TokenBucketConfig | None = None
