@@ -64,7 +64,8 @@ def tvm_model(source: Path, *options: str) -> Path:
     folder = FOLDERS / f"tvm-{os.getpid()}"
     folder.mkdir(parents=True, exist_ok=True)
     output = folder / f"{source.stem}.so"
-    done = tvm("build", str(source), "-o", str(output), "--python", python_of("Torch"), *options)
+    python = python_of("TVM" if source.suffix == ".onnx" else "Torch")
+    done = tvm("build", str(source), "-o", str(output), "--python", python, *options)
     assert done.returncode == 0, done.stderr
     return output
 

@@ -101,9 +101,8 @@ class Worker:
         try:
             reply, body = await self._ask(Request(do="run", pieces=pieces), [tensor.data for tensor in inputs.values()])
         except EndedError as error:
-            raise BackendDisconnectedError(
-                f"The model's process {error} during the call; it is being started again."
-            ) from error
+            then = "the model was stopped" if self._closed else "it is being started again"
+            raise BackendDisconnectedError(f"The model's process {error} during the call; {then}.") from error
         if reply.outcome == "done":
             self._delay = FIRST_DELAY
             return _tensors(reply, body)

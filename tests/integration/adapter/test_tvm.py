@@ -288,7 +288,7 @@ def test_wrong_arguments_are_told_in_a_sentence(tmp_path: Path, arguments: tuple
 
 def test_a_model_that_cannot_be_read_is_told_in_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "m.onnx").write_bytes(b"no model")
-    done = tvm("build", str(tmp_path / "m.onnx"), "-o", str(tmp_path / "m.so"), "--python", python_of("Torch"))
+    done = tvm("build", str(tmp_path / "m.onnx"), "-o", str(tmp_path / "m.so"), "--python", python_of("TVM"))
     assert done.returncode == 1
     assert "m.onnx is no valid ONNX file" in done.stderr
 
