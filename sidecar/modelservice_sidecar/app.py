@@ -123,6 +123,7 @@ class Adapter:
             subscriptions=self.subscriptions,
             telemetry=self.telemetry,
             timing=options.timing,
+            wall=clock.wall,
         )
         self._rpc: ASGIApp = RpcEndpoint(
             calls=self.calls, snapshot=self.snapshot, telemetry=self.telemetry, timing=options.timing

@@ -11,6 +11,7 @@ import orjson
 
 from modelservice_api.adapter_config import AdapterConfig
 from modelservice_sidecar.app import Adapter, Options, create_app
+from modelservice_sidecar.clock import Clock
 from modelservice_sidecar.discovery import Pace
 from modelservice_sidecar.exchange import Timing
 from modelservice_sidecar.log import LineWriter
@@ -114,13 +115,14 @@ async def adapter(
     wait: bool = True,
     limits: Limits | None = None,
     pace: Pace = FAST,
+    clock: Clock | None = None,
     **options: Any,
 ) -> AsyncIterator[Running]:
     """The real adapter on real sockets, in this loop."""
     lines = Lines()
     options.setdefault("timing", Timing())
     app = create_app(
-        config or AdapterConfig(), options=Options(backend_port=backend_port, pace=pace, **options), writer=lines
+        config or AdapterConfig(), clock, options=Options(backend_port=backend_port, pace=pace, **options), writer=lines
     )
     sockets, admin_sockets = bind("127.0.0.1", 0), bind("127.0.0.1", 0)
     servers = [make_server(app, limits or Limits()), make_server(app.admin, limits or Limits())]

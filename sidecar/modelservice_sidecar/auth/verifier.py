@@ -79,7 +79,10 @@ class Verifier:
     def cached(self, token: str) -> Identity | None:
         """Whose token it is, if that is known already."""
         entry = self._cache.get(hashlib.sha256(token.encode("latin-1")).digest())
-        return entry[1] if entry is not None and entry[0] > self._wall() else None
+        if entry is None:
+            return None
+        believed_until, identity = entry
+        return identity if identity.expires > self._wall() and believed_until > self._monotonic() else None
 
     async def verify(self, token: str) -> Identity:
         """Whose token it is.
@@ -105,7 +108,8 @@ class Verifier:
     def _keep(self, token: str, identity: Identity, believed_for: float) -> None:
         if len(self._cache) >= MAX_CACHED:
             del self._cache[next(iter(self._cache))]
-        until = min(identity.expires, self._wall() + believed_for)
+        # How long keys are believed is no time of day: a wall clock that jumps must not lengthen it, nor end it for all.
+        until = self._monotonic() + believed_for
         self._cache[hashlib.sha256(token.encode("latin-1")).digest()] = until, identity
 
     def _begin(self, issuer: IssuerConfig) -> _Issuer:
