@@ -447,7 +447,9 @@ def _signature(spec: ToolSpec) -> Signature:
 
 
 def _controls(signature: Signature, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    return {one.name: arguments[one.name] for one in signature.controls if one.name in arguments}
+    """The arguments that are no tensors; 5.0 is an integer to JSON Schema, and to no model server."""
+    given = {one.name: arguments[one.name] for one in signature.controls if one.name in arguments}
+    return {name: int(value) if isinstance(value, float) else value for name, value in given.items()}
 
 
 def _get(path: str) -> HttpRequest:

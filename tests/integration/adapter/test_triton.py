@@ -237,7 +237,7 @@ def test_a_sequence_is_what_its_callers_say_it_is(triton_server: Triton) -> None
             assert (await running.call("accumulate", start))["structuredContent"] == {"total": [3]}
             other = {"value": [100], "sequence_id": 72, "sequence_start": True, "sequence_end": True}
             assert (await running.call("accumulate", other))["structuredContent"] == {"total": [100]}
-            more = {"value": [4], "sequence_id": 71}
+            more = {"value": [4], "sequence_id": 71.0}
             assert (await running.call("accumulate", more))["structuredContent"] == {"total": [7]}
             end = {"value": ["9007199254740993"], "sequence_id": 71, "sequence_end": True}
             assert (await running.call("accumulate", end))["structuredContent"] == {"total": ["9007199254741000"]}
