@@ -143,7 +143,7 @@ class Telemetry:
         self._calls.add(tool, record.outcome, record.era)
         duration = self._duration.of(CALL, tool, record.failure)
         duration.observe(record.seconds)
-        if record.backend_status:
+        if record.backend_seconds:
             self._backend.observe(record.backend_seconds, tool)
         if record.tokens_in or record.tokens_out:
             self._tokens.add(tool, "input", count=record.tokens_in)

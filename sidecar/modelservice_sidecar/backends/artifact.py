@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import orjson
@@ -139,19 +140,22 @@ class ArtifactBackend:
         place: _Place = spec.binding
         assert spec.signature is not None
         given = await tensor_tool.read(spec.signature, arguments)
-        clock = asyncio.get_running_loop().time
-        started = clock()
+        step = context.steps.ask()
         task = asyncio.current_task()
         assert task is not None
         request_id = context.ids.request_id
         self._running[request_id] = task
         try:
             outputs = await place.worker.call(given.tensors)
+        except BaseException as error:
+            step.error = type(error).__name__
+            raise
         finally:
             # Two calls may carry one request id; the later one owns the entry.
             if self._running.get(request_id) is task:
                 del self._running[request_id]
-            context.backend_seconds += clock() - started
+            step.ended = perf_counter()
+            context.backend_seconds += step.ended - step.began
         return await tensor_tool.answer(spec.signature, given, outputs, context)
 
     async def stream(

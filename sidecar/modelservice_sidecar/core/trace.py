@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._~:/+=@-]{1,128}")
-_TRACEPARENT: Final = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?", re.IGNORECASE)
+_TRACEPARENT: Final = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?")
 _B3: Final = re.compile(r"([0-9a-f]{16}|[0-9a-f]{32})-([0-9a-f]{16})(?:-([01d])(?:-[0-9a-f]{16})?)?", re.IGNORECASE)
 _TRACE_ID: Final = re.compile(r"[0-9a-f]{16}(?:[0-9a-f]{16})?", re.IGNORECASE)
 _SPAN_ID: Final = re.compile(r"[0-9a-f]{16}", re.IGNORECASE)
@@ -110,14 +110,15 @@ def parse_traceparent(value: object) -> Parent | None:
     """What a W3C `traceparent` says, or `None` where it is not a valid one."""
     if not isinstance(value, str) or len(value) > 512:
         return None
-    match = _TRACEPARENT.fullmatch(value.strip())
+    text = value.strip().lower()
+    match = _TRACEPARENT.fullmatch(text)
     if match is None:
         return None
-    version, trace_id, parent_id, flags = (part.lower() for part in match.groups())
+    version, trace_id, parent_id, flags = match.groups()
     # Version ff is forbidden; version 00 has exactly four fields; all-zero ids mean "none".
     if version == "ff" or not trace_id.strip("0") or not parent_id.strip("0"):
         return None
-    if version == "00" and len(value.strip()) != 55:
+    if version == "00" and len(text) != 55:
         return None
     return Parent(trace_id, parent_id, flags)
 

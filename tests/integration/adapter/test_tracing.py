@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from adapter_harness import adapter, request, run
+from artifact_models import artifact, config_of, onnx_models, serving
 from model_apps import SlowModel, model_server
 from modelservice_api.adapter_config import (
     AdapterConfig,
@@ -252,31 +253,49 @@ def test_spans_that_wait_are_sent_when_the_adapter_ends() -> None:
     run(test)
 
 
-def test_triton_s_own_spans_hang_below_the_adapter_s(tmp_path: Path) -> None:
+@pytest.mark.promise("traced")
+@pytest.mark.parametrize("lane", ["POST", "backend"])
+def test_triton_s_own_spans_hang_below_the_adapter_s_over_http_and_over_grpc(tmp_path: Path, lane: str) -> None:
     async def test() -> None:
         with collector() as receiver:
             settings = ["mode=opentelemetry", f"opentelemetry,url={receiver.endpoint}/v1/traces", "rate=1"]
             settings += ["level=TIMESTAMPS", "opentelemetry,bsp_schedule_delay=100"]
             arguments = [f"--trace-config={setting}" for setting in settings]
             with triton(tmp_path / "triton", ["add"], arguments=arguments) as server:
-                backend = BackendConfig(type="V2", v2=V2Config(models=("add",)))
-                async with adapter(server.port, traced(receiver, backend=backend)) as running:
-                    [name] = (await running.report())["tools"]["names"]
-                    schema = running.adapter.catalogue.by_name[name].definition["inputSchema"]
-                    arguments_of_call = {key: [[1.0, 2.0]] for key in schema["required"]}
-                    answer = await running.rpc(
-                        "call_tool", {"name": name, "arguments": arguments_of_call}, traceparent=PARENT
-                    )
-                    assert answer.status == 200, answer.body
+                v2 = V2Config(models=("add",), grpc_port=server.grpc_port if lane == "backend" else 0)
+                config = traced(receiver, backend=BackendConfig(type="V2", v2=v2))
+                async with adapter(server.port, config) as running:
+                    # Of a megabyte and more, tensors go over gRPC.
+                    row = [1.0] * (300_000 if lane == "backend" else 2)
+                    params = {"name": "add", "arguments": {"a": [row]}}
+                    answer = await running.rpc("call_tool", params, traceparent=PARENT)
+                    assert answer.status == 200, answer.body[:300]
 
                     def all_there(spans: list[Span]) -> bool:
-                        return {"fraud", "triton-inference-server"} <= {
-                            span.service for span in spans if span.trace_id == TRACE
-                        }
+                        return {"fraud", TRITON} <= {span.service for span in spans if span.trace_id == TRACE}
 
                     spans = [span for span in await spans_of(receiver, all_there) if span.trace_id == TRACE]
-                    backend_span = one(spans, "fraud", "POST")
-                    theirs = [span for span in spans if span.service == TRITON]
-                    assert backend_span.span_id in {span.parent_id for span in theirs}
+                    below = one(spans, "fraud", lane).span_id
+                    assert below in {span.parent_id for span in spans if span.service == TRITON}
+
+    run(test)
+
+
+def test_a_model_in_a_process_of_the_adapter_s_is_a_step_like_any_other() -> None:
+    async def test() -> None:
+        with collector() as receiver:
+            config = config_of("ONNX", artifact("ONNX", onnx_models() / "linear.onnx", name="double"))
+            async with serving(config.model_copy(update={"tracing": traced(receiver).tracing})) as running:
+                await running.call("double", {"x": [[1, 2]]})
+                spans = await spans_of(receiver, lambda spans: len(spans) == 2)
+                backend = next(span for span in spans if span.name == "backend")
+                assert (backend.kind, backend.parent_id) == (
+                    "client",
+                    next(iter({s.span_id for s in spans} - {backend.span_id})),
+                )
+                line = await running.lines.wait_for("call", tool="double")
+                assert line["backend_ms"] > 0
+                metrics = (await request(running.admin_port, "GET", "/metrics")).body.decode()
+                assert 'modelservice_backend_duration_seconds_count{tool="double"} 1.0' in metrics
 
     run(test)
