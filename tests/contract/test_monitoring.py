@@ -17,6 +17,8 @@ import yaml
 
 import operator_process
 from docs_generator import generator
+from modelservice_operator import settings
+from modelservice_operator.core.signals import NO_SIGNALS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CHART = REPOSITORY / "helm" / "modelservice"
@@ -139,6 +141,45 @@ def test_the_chart_brings_them_only_where_they_are_asked_for() -> None:
     assert objects["PodMonitor"]["spec"]["namespaceSelector"] == {"matchNames": ["ml"]}
     [endpoint] = objects["PodMonitor"]["spec"]["podMetricsEndpoints"]
     assert (endpoint["port"], endpoint["path"]) == ("mcp-admin", "/metrics")
+
+
+@pytest.mark.promise("spans")
+def test_what_the_chart_says_of_spans_and_logs_is_what_the_operator_reads() -> None:
+    def environment(*values: str) -> dict[str, str]:
+        command = [operator_process.helm(), "template", "release", str(CHART), "--kube-version", "1.34.4", *values]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        [deployment] = [each for each in yaml.safe_load_all(done.stdout) if each and each["kind"] == "Deployment"]
+        [container] = deployment["spec"]["template"]["spec"]["containers"]
+        return {entry["name"]: entry["value"] for entry in container["env"] if "value" in entry}
+
+    assert settings.from_environment(environment()).signals == NO_SIGNALS
+    values = ["--set", "tracing.endpoint=http://collector.observability:4318,tracing.sampleRatio=0.25"]
+    values += ["--set", "callLog.bodies=Redacted,callLog.redactKeys={iban},callLog.maxBodyBytes=512"]
+    signals = settings.from_environment(environment(*values)).signals
+    assert (signals.tracing.endpoint, signals.tracing.sample_ratio) == ("http://collector.observability:4318", 0.25)
+    assert (signals.logging.bodies, signals.logging.redact_keys) == ("Redacted", ("iban",))
+    assert signals.logging.max_body_bytes == 512
+
+
+@pytest.mark.promise("chart-values-checked")
+@pytest.mark.parametrize(
+    "value",
+    [
+        "tracing.endpoint=collector:4318",
+        "tracing.endpoint=http://user:secret@collector:4318",
+        "tracing.sampleRatio=2",
+        "tracing.ratio=0.1",
+        "callLog.bodies=All",
+        "callLog.maxBodyBytes=1",
+        "monitoring.rules.enabled=perhaps",
+        "monitoring.podMonitor.interval=often",
+    ],
+)
+def test_a_wrong_value_is_refused_before_anything_is_installed(value: str) -> None:
+    command = [operator_process.helm(), "template", "release", str(CHART), "--set", value]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert value.split("=")[0].split(".")[0] in done.stderr
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed; Debian has it in `prometheus`")
