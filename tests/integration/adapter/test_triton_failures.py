@@ -1,6 +1,7 @@
 """A real Triton in trouble: its queue is full, its model is away, loads or is unloaded under a call, and it dies."""
 
 import asyncio
+import base64
 import shutil
 from collections.abc import Iterator
 from itertools import islice
@@ -8,13 +9,14 @@ from typing import Any
 
 import pytest
 
-from adapter_harness import Running, adapter, run
+from adapter_harness import Running, adapter, encode, modern_body, modern_headers, run
 from modelservice_api.adapter_config import AdapterConfig, BackendConfig, LimitsConfig, V2Config
 from modelservice_sidecar.discovery import Pace
 from triton_server import MODELS, Triton, appears, triton
 
 LANES = pytest.mark.parametrize("lane", ["http", "grpc"])
 X = {"x": [21]}
+LARGE = base64.b64encode(bytes(1024 * 1024)).decode()
 SLOW = Pace(first=0.02, slowest=0.1, steady=60)
 
 
@@ -99,6 +101,25 @@ def test_a_server_that_dies_in_a_streamed_call_over_grpc_is_one_error(server: Tr
                 "The connection to the model server ended before its answer; the call may or may not have run."
             )
             assert "Nothing accepts gRPC connections" in said(await running.call("count", {"n": [1]}))
+
+    run(test)
+
+
+@pytest.mark.promise("hostile")
+def test_a_caller_that_leaves_stops_a_model_that_is_called_over_grpc(server: Triton) -> None:
+    async def test() -> None:
+        async with adapter(server.port, config(server, "grpc")) as running:
+            # Large enough for gRPC: over HTTP, Triton does not tell the model.
+            filler = {"dtype": "UINT8", "shape": [1024 * 1024], "encoding": "base64", "data": LARGE}
+            params = {"name": "queued", "arguments": {**X, "filler": filler}}
+            _, writer = await asyncio.open_connection("127.0.0.1", running.port)
+            writer.write(
+                encode("POST", "/mcp", modern_body("tools/call", params), modern_headers("tools/call", params))
+            )
+            await appears(server.events / "entered")
+            writer.close()
+            assert (await running.lines.wait_for("call"))["outcome"] == "cancelled"
+            await appears(server.events / "cancelled")
 
     run(test)
 
