@@ -26,6 +26,7 @@ from modelservice_api.adapter_config import (
     CacheConfig,
     CircuitBreakerConfig,
     RateLimitingConfig,
+    RateLimitStoreConfig,
     RetryConfig,
     TokenBucketConfig,
 )
@@ -155,7 +156,9 @@ def every_family() -> list[metrics.Family]:
     """The metrics of an adapter in which every stage is switched on."""
     bucket = TokenBucketConfig(max_tokens=1, refill_period=1)
     config = AdapterConfig(
-        rate_limiting=RateLimitingConfig(per_user=bucket),
+        rate_limiting=RateLimitingConfig(
+            per_user=bucket, store=RateLimitStoreConfig(host="store", prefix="p", failure_mode="Open")
+        ),
         cache=CacheConfig(ttl=1),
         circuit_breaker=CircuitBreakerConfig(),
         retry=RetryConfig(),
