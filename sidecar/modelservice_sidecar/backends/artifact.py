@@ -8,6 +8,7 @@ import asyncio
 import hashlib
 import os
 from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
@@ -36,10 +37,11 @@ Identity = tuple[tuple[int, ...], ...]
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Files:
     """What the files of one model say. `model` is watched: a change starts another worker. `weights` is loaded again when it
-    changes, by the worker that runs. Without a signature, the worker's word counts."""
+    changes, by the worker that runs. `absent` would say more if they came. Without a signature, the worker's word counts."""
 
     model: tuple[Path, ...]
     weights: Path | None = None
+    absent: tuple[Path, ...] = ()
     signature: Signature | None = None
     description: str = ""
     expected: dict[str, Any] | None = None
@@ -61,6 +63,7 @@ class _Served:
     """A model with its worker, and the files that it was started with."""
 
     place: _Place
+    files: Files
     signature: Signature
     spec: ToolSpec
     model: Identity
@@ -184,8 +187,7 @@ class ArtifactBackend:
         """Bring one model up to its files; what is wrong with them, if anything. A model that runs goes on in any case."""
         config, served = self._configs[number], self._served.get(number)
         try:
-            files = await asyncio.to_thread(self._read_files, config)
-            model, weights = await asyncio.to_thread(_identities, files)
+            files, model, weights = await asyncio.to_thread(self._read, config, served)
             if served is not None and served.model == model:
                 if served.weights != weights:
                     # Noted first: a file that is refused is not read again until it changes.
@@ -202,6 +204,15 @@ class ArtifactBackend:
             return str(error)
         return ""
 
+    def _read(self, config: ArtifactConfig, served: _Served | None) -> tuple[Files, Identity, Identity]:
+        """What the files say, and which ones they are. What is known is not read again: some files take long to read."""
+        if served is not None and not any(path.exists() for path in served.files.absent):
+            with suppress(UnusableModelError):  # one is gone; to read it says it better
+                if _identities(served.files) == (served.model, served.weights):
+                    return served.files, served.model, served.weights
+        files = self._read_files(config)
+        return files, *_identities(files)
+
     async def _serve(self, number: int, files: Files, model: Identity, weights: Identity) -> None:
         config, before = self._configs[number], self._served.get(number)
         worker = Worker(self._launch(config, files), overtime=config.overtime, spare=config.spare)
@@ -214,7 +225,7 @@ class ArtifactBackend:
         if before is not None and before.signature == signature:
             # Calls that are in line for the old worker are answered by it; the next one goes to the new one.
             before.place.worker, old = worker, before.place.worker
-            before.weights, before.notes, before.problem = weights, list(facts.notes), ""
+            before.files, before.weights, before.notes, before.problem = files, weights, list(facts.notes), ""
             await old.retire()
             return
         if before is not None:
@@ -229,7 +240,13 @@ class ArtifactBackend:
             binding=place,
         )
         self._served[number] = _Served(
-            place=place, signature=signature, spec=spec, model=model, weights=weights, notes=list(facts.notes)
+            place=place,
+            files=files,
+            signature=signature,
+            spec=spec,
+            model=model,
+            weights=weights,
+            notes=list(facts.notes),
         )
 
     def _launch(self, config: ArtifactConfig, files: Files) -> Launch:

@@ -20,7 +20,7 @@ def _read(config: ArtifactConfig) -> Files:
     path = must_exist(config)
     read = read_signature_file(path, config.function)
     if read is None:
-        return Files(model=(path,))
+        return Files(model=(path,), absent=(path.with_suffix(".json"),))
     said, content = read
     beside = path.with_suffix(".json")
     weights: Path | None = None

@@ -6,9 +6,9 @@ looked at here.
 
 import re
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-import orjson
+import msgspec
 
 from modelservice_api.adapter_config import Datatype
 from modelservice_sidecar.core.tensors import Signature, TensorSpec
@@ -46,6 +46,95 @@ class Entries:
     document: str = ""
 
 
+# Only what is read: the rest of the graph, which is most of the document, is passed over and takes no memory.
+
+
+class _Name(msgspec.Struct, frozen=True):
+    name: str
+
+
+class _Argument(msgspec.Struct, frozen=True):
+    as_tensor: _Name | None = None
+
+
+class _User(msgspec.Struct, frozen=True):
+    arg: _Argument
+
+
+class _InputSpec(msgspec.Struct, frozen=True):
+    user_input: _User | None = None
+    constant_input: msgspec.Raw | None = None
+
+
+class _OutputSpec(msgspec.Struct, frozen=True):
+    user_output: _User | None = None
+
+
+class _Expression(msgspec.Struct, frozen=True):
+    expr_str: str
+
+
+class _Size(msgspec.Struct, frozen=True):
+    as_int: int | None = None
+    as_expr: _Expression | None = None
+
+
+class _Value(msgspec.Struct, frozen=True):
+    dtype: int
+    sizes: list[_Size]
+
+
+class _Graph(msgspec.Struct, frozen=True):
+    tensor_values: dict[str, _Value]
+
+
+class _GraphSignature(msgspec.Struct, frozen=True):
+    input_specs: list[_InputSpec]
+    output_specs: list[_OutputSpec]
+
+
+class _CallSignature(msgspec.Struct, frozen=True):
+    out_spec: str
+
+
+class _Call(msgspec.Struct, frozen=True):
+    signature: _CallSignature | None = None
+
+
+class _Module(msgspec.Struct, frozen=True):
+    graph: _Graph
+    signature: _GraphSignature
+    module_call_graph: list[_Call]
+
+
+class _Range(msgspec.Struct, frozen=True):
+    min_val: int | None = None
+    max_val: int | None = None
+
+
+class _Document(msgspec.Struct, frozen=True):
+    graph_module: _Module
+    range_constraints: dict[str, _Range] = {}
+
+
+class _Version(msgspec.Struct, frozen=True):
+    major: int
+
+
+class _Versioned(msgspec.Struct, frozen=True):
+    schema_version: _Version
+
+
+class _Tree(msgspec.Struct, frozen=True):
+    type: str | None = None
+    context: str | None = None
+    children_spec: list["_Tree"] = []
+
+
+_decode_version: Final = msgspec.json.Decoder(_Versioned).decode
+_decode_document: Final = msgspec.json.Decoder(_Document).decode
+
+
 def kind_of(names: list[str]) -> Entries:
     """What a zip archive with these entries is: `exported`, `script`, `compiled` or nothing known."""
     for name in names:
@@ -65,66 +154,65 @@ def read(content: bytes) -> Signature:
         Pt2Error: it has inputs or outputs that are no tensors, or is written in another schema.
     """
     try:
-        document = orjson.loads(content)
-        version = document["schema_version"]["major"]
+        version = _decode_version(content).schema_version.major
         if version != _MAJOR:
             raise Pt2Error(f"is written in version {version} of the export schema, {_MAJOR} is known; export it again")
-        return _read(document["graph_module"], document.get("range_constraints", {}))
-    except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError, IndexError) as error:
+        document = _decode_document(content)
+        return _read(document.graph_module, document.range_constraints)
+    except (msgspec.MsgspecError, KeyError, IndexError, UnicodeDecodeError) as error:
         raise Pt2Error("is not what torch.export writes; export it again") from error
 
 
-def _read(module: dict[str, Any], ranges: dict[str, Any]) -> Signature:
-    values = module["graph"]["tensor_values"]
+def _read(module: _Module, ranges: dict[str, _Range]) -> Signature:
+    values = module.graph.tensor_values
     inputs = [
-        _tensor(spec.get("user_input", {}).get("arg", {}), "takes")
-        for spec in module["signature"]["input_specs"]
-        if "user_input" in spec or "constant_input" in spec
+        _tensor(spec.user_input.arg if spec.user_input is not None else _Argument(), "takes")
+        for spec in module.signature.input_specs
+        if spec.user_input is not None or spec.constant_input is not None
     ]
     outputs = [
-        _tensor(spec["user_output"]["arg"], "gives")
-        for spec in module["signature"]["output_specs"]
-        if "user_output" in spec
+        _tensor(spec.user_output.arg, "gives") for spec in module.signature.output_specs if spec.user_output is not None
     ]
     if not inputs or not outputs:
         raise Pt2Error("takes or gives no tensor")
-    names = _output_names(module["module_call_graph"][0]["signature"]["out_spec"], len(outputs))
+    names = _output_names(module.module_call_graph[0].signature, len(outputs))
     return Signature(
         inputs=tuple(_spec(name, values[name], ranges) for name in inputs),
         outputs=tuple(_spec(name, values[value], ranges) for name, value in zip(names, outputs, strict=True)),
     )
 
 
-def _tensor(argument: dict[str, Any], verb: str) -> str:
-    if "as_tensor" not in argument:
+def _tensor(argument: _Argument, verb: str) -> str:
+    if argument.as_tensor is None:
         raise Pt2Error(f"{verb} something that is no tensor, which an export has fixed; export it without that")
-    return str(argument["as_tensor"]["name"])
+    return argument.as_tensor.name
 
 
-def _spec(name: str, value: dict[str, Any], ranges: dict[str, Any]) -> TensorSpec:
-    datatype = DATATYPES.get(value["dtype"])
+def _spec(name: str, value: _Value, ranges: dict[str, _Range]) -> TensorSpec:
+    datatype = DATATYPES.get(value.dtype)
     if datatype is None:
-        raise Pt2Error(f"has {name} in PyTorch's datatype number {value['dtype']}, which callers cannot be told")
+        raise Pt2Error(f"has {name} in PyTorch's datatype number {value.dtype}, which callers cannot be told")
     shape: list[int] = []
     bounds: dict[int, tuple[int, int | None]] = {}
-    for axis, size in enumerate(value["sizes"]):
-        if "as_int" in size:
-            shape.append(int(size["as_int"]))
+    for axis, size in enumerate(value.sizes):
+        if size.as_int is not None:
+            shape.append(size.as_int)
             continue
         shape.append(-1)
-        symbol = _SYMBOL.fullmatch(size["as_expr"]["expr_str"])
+        symbol = _SYMBOL.fullmatch(size.as_expr.expr_str) if size.as_expr is not None else None
         known = ranges.get(symbol[1] or symbol[2]) if symbol else None
         if known is not None:
-            most = known.get("max_val")
-            bounds[axis] = (int(known.get("min_val") or 0), int(most) if most is not None and most < _LARGEST else None)
+            most = known.max_val
+            bounds[axis] = (known.min_val or 0, most if most is not None and most < _LARGEST else None)
     return TensorSpec(name=name, datatype=datatype, shape=tuple(shape), bounds=bounds)
 
 
-def _output_names(out_spec: str, count: int) -> list[str]:
+def _output_names(signature: _CallSignature | None, count: int) -> list[str]:
     """A flat dictionary's keys; otherwise numbers."""
-    tree = orjson.loads(out_spec)[1]
-    if tree.get("type") == "builtins.dict" and all(child["type"] is None for child in tree["children_spec"]):
-        keys = orjson.loads(tree["context"])
-        if len(keys) == count and all(isinstance(key, str) for key in keys):
-            return list(keys)
+    if signature is not None:
+        tree = msgspec.json.decode(signature.out_spec, type=tuple[int, _Tree])[1]
+        if tree.type == "builtins.dict" and all(child.type is None for child in tree.children_spec):
+            keys = msgspec.json.decode(tree.context or "[]", type=list[str])
+            if len(keys) == count:
+                return keys
     return ["output"] if count == 1 else [f"output_{number}" for number in range(count)]
