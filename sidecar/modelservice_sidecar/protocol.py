@@ -8,6 +8,7 @@ The clock is the loop's. One timer per connection looks once per `tick`, so a re
 
 import asyncio
 import re
+import select
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, ClassVar, Final, cast
@@ -108,6 +109,8 @@ class LimitedProtocol(HttpToolsProtocol):
         self._refusal: tuple[int, str] | None = None
         self._leaving = False
         self._unparsed = 0
+        self._answering: RequestResponseCycle | None = None
+        """The request that is being answered while others wait behind it; uvicorn only knows the newest."""
         self._timer: asyncio.TimerHandle | None = None
         self._due = 0.0
 
@@ -123,6 +126,10 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._timer is not None:
             self._timer.cancel()
         super().connection_lost(exc)
+        answering = self._answering
+        if answering is not None and not answering.response_complete:
+            answering.disconnected = True
+            answering.message_event.set()
 
     def data_received(self, data: bytes) -> None:
         self._unset_keepalive_if_required()
@@ -180,7 +187,10 @@ class LimitedProtocol(HttpToolsProtocol):
         self._phase = _Phase.BODY
         self._since = self.loop.time()
         self._raw = 0
+        before = self._current
         super().on_headers_complete()
+        if len(self.pipeline) == 1:
+            self._answering = before
         if self.scope["method"] != "HEAD":  # whose answer has no body to wait for
             self.cycle.transport = cast("asyncio.Transport", _HeadWithBody(self.transport))
         if self._leaving:
@@ -205,6 +215,8 @@ class LimitedProtocol(HttpToolsProtocol):
             self.transport.close()
         if self._phase is _Phase.BUSY and not self.pipeline:
             self._phase = _Phase.IDLE
+        if self.pipeline:
+            self._answering = self.pipeline[-1][0]
         super().on_response_complete()
 
     def shutdown(self) -> None:
@@ -253,7 +265,11 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._stalled_since is not None and now - self._stalled_since > limits.stalled:
             self.transport.abort()
             return
-        if not self.flow.read_paused:
+        if self.flow.read_paused:  # then nobody hears that the peer has gone
+            if self._has_left():
+                self.transport.abort()
+                return
+        else:
             if self._phase is _Phase.IDLE and self._first and waited > limits.first_byte:
                 self.transport.close()
                 return
@@ -265,6 +281,12 @@ class LimitedProtocol(HttpToolsProtocol):
                 self._refuse(408, "The request's body took too long")
                 return
         self._look_again()
+
+    def _has_left(self) -> bool:
+        """Whether the peer has closed its side; asked of the kernel, for there may be unread bytes before the end."""
+        poller = select.poll()
+        poller.register(self.transport.get_extra_info("socket").fileno(), select.POLLRDHUP | select.POLLHUP)
+        return bool(poller.poll(0))
 
     def _look_again(self) -> None:
         self._due = self.loop.time() + self.limits.tick
