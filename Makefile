@@ -98,6 +98,10 @@ fuzz: $(READY) ## fuzz every parser of the adapter; SECONDS=… for each (60), N
 bench: $(READY) ## benchmarks; NAME=… runs one; results in build/bench/
 	@$(PYTHON) tests/benchmarks/run.py $(NAME)
 
+.PHONY: soak
+soak: $(READY) ## ten minutes of mixed traffic, config changes and restarts of the model server; SECONDS=… for another length
+	@$(PYTHON) tests/soak/run.py $(if $(filter-out environment,$(origin SECONDS)),$(SECONDS))
+
 # --- images ---
 
 # Wheels are chosen for the images' Python 3.11 on Debian 12, whatever runs this.
