@@ -10,6 +10,7 @@ tensors in bytes go as MessagePack, and so do their answers come.
 
 import asyncio
 from collections.abc import Callable
+from time import perf_counter
 from typing import Any, Final
 
 import orjson
@@ -25,6 +26,7 @@ from modelservice_sidecar.core.errors import (
     CircuitOpenError,
 )
 from modelservice_sidecar.core.tensors import Tensor
+from modelservice_sidecar.steps import HAND_OVER
 from modelservice_sidecar.upstream import Pool, Reply
 
 HEADER: Final = "x-modelservice-handover"
@@ -67,7 +69,16 @@ class Peers:
             BackendUnreachableError: no other adapter could run it either; it was not executed.
             CallError: another adapter's answer.
         """
-        request = _request(name, arguments, context, credentials)
+        step = context.steps.ask(HAND_OVER)
+        try:
+            return await self._until_taken(_request(name, arguments, context, credentials, context.traceparent(step)))
+        except BaseException as error:
+            step.error = type(error).__name__
+            raise
+        finally:
+            step.ended = perf_counter()
+
+    async def _until_taken(self, request: HttpRequest) -> Answer:
         attempt = 0
         # Asked anew each time: the model server's SIGTERM can come a moment before our own.
         while attempt < (ATTEMPTS if self._leaving() else ATTEMPTS_WHILE_STAYING):
@@ -122,7 +133,9 @@ def _pack(message: dict[str, Any]) -> bytes:
     return msgpack_body.dump(message)
 
 
-def _request(name: str, arguments: dict[str, Any], context: CallContext, credentials: str | None) -> HttpRequest:
+def _request(
+    name: str, arguments: dict[str, Any], context: CallContext, credentials: str | None, traceparent: str
+) -> HttpRequest:
     written = {key: value.fields() if isinstance(value, Tensor) else value for key, value in arguments.items()}
     params = {"name": name, "arguments": written}
     message = {"jsonrpc": "2.0", "id": 1, "method": "call_tool", "params": params}
@@ -135,7 +148,8 @@ def _request(name: str, arguments: dict[str, Any], context: CallContext, credent
             # A kept connection would lead to the same pod again, which may be the one that cannot answer.
             (b"connection", b"close"),
             (b"x-request-id", context.ids.request_id.encode("ascii")),
-            (b"traceparent", context.ids.traceparent.encode("ascii")),
+            (b"traceparent", traceparent.encode("ascii")),
+            *([(b"tracestate", context.ids.state.encode("ascii"))] if context.ids.state else []),
             (HEADER.encode("ascii"), b"1"),
             *([(b"authorization", credentials.encode("latin-1"))] if credentials is not None else []),
         ],

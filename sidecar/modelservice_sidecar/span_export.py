@@ -23,10 +23,12 @@ from opentelemetry.trace import SpanKind, Status, StatusCode, TraceFlags
 from modelservice_api.adapter_config import ServerConfig
 from modelservice_sidecar.core.trace import Ids
 from modelservice_sidecar.metrics import Counter
-from modelservice_sidecar.steps import BACKEND
+from modelservice_sidecar.steps import BACKEND, HAND_OVER
 from modelservice_sidecar.telemetry import CALL, CallRecord
 
-_QUEUE: Final = 4096
+_WAITING: Final = 4096
+"""Spans that wait for the collector; what comes while there are more is counted and dropped before it costs anything."""
+_QUEUE: Final = 2 * _WAITING
 _BATCH: Final = 512
 _BETWEEN_BATCHES_MS: Final = 1000
 _EXPORT_TIMEOUT: Final = 5
@@ -41,6 +43,9 @@ class SpanExport:
 
     def __init__(self, endpoint: str, server: ServerConfig, counted: Counter) -> None:
         self._ids = _ToldIds()
+        self._counted = counted
+        self._counting = _Counting(counted)
+        self._made = 0
         self.provider = TracerProvider(
             sampler=ALWAYS_ON,  # it was decided before
             resource=Resource.create(
@@ -56,12 +61,12 @@ class SpanExport:
         )
         self._tracer = self.provider.get_tracer("modelservice.adapter")
         if endpoint:
-            exporter = OTLPSpanExporter(
+            self._counting.exporter = OTLPSpanExporter(
                 f"{endpoint.rstrip('/')}/v1/traces", timeout=_EXPORT_TIMEOUT, compression=Compression.Gzip
             )
             self.provider.add_span_processor(
                 BatchSpanProcessor(
-                    _Counting(exporter, counted),
+                    self._counting,
                     max_queue_size=_QUEUE,
                     max_export_batch_size=_BATCH,
                     schedule_delay_millis=_BETWEEN_BATCHES_MS,
@@ -70,14 +75,18 @@ class SpanExport:
 
     def call(self, record: CallRecord, now: float) -> None:
         """Make the spans of a call that ended `now`, on the wall's clock."""
+        if self._made - self._counting.taken > _WAITING:
+            self._counted.add("dropped", count=1 + len(record.steps))
+            return
+        self._made += 1 + len(record.steps)
         offset = now - perf_counter()  # steps are on the other clock
         ids = record.ids
         name, attributes = _describe(record)
         span = self._start(name, SpanKind.SERVER, now - record.seconds, attributes, ids, ids.parent_id, ids.span_id)
         for step in record.steps:
             child_id = step.span_id or os.urandom(8).hex()
-            if step.name == BACKEND:
-                name = str(step.attributes.get("http.request.method") or step.attributes.get("rpc.method") or BACKEND)
+            if step.name in {BACKEND, HAND_OVER}:
+                name = str(step.attributes.get("http.request.method") or step.name)
                 kind, attributes = SpanKind.CLIENT, {**step.attributes, **_tokens(record)}
             else:
                 name, kind, attributes = f"wait {step.name}", SpanKind.INTERNAL, step.attributes
@@ -127,19 +136,23 @@ class _ToldIds(IdGenerator):
 
 
 class _Counting(SpanExporter):
-    """Counts what became of spans."""
+    """Counts what became of spans. `taken` is how many left the queue, whatever became of them."""
 
-    def __init__(self, exporter: SpanExporter, counted: Counter) -> None:
-        self._exporter = exporter
+    def __init__(self, counted: Counter) -> None:
         self._counted = counted
+        self.exporter: SpanExporter | None = None
+        self.taken = 0
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        result = self._exporter.export(spans)
+        assert self.exporter is not None
+        result = self.exporter.export(spans)
+        self.taken += len(spans)
         self._counted.add("sent" if result is SpanExportResult.SUCCESS else "failed", count=len(spans))
         return result
 
     def shutdown(self) -> None:
-        self._exporter.shutdown()
+        if self.exporter is not None:
+            self.exporter.shutdown()
 
 
 def _describe(record: CallRecord) -> tuple[str, Attributes]:

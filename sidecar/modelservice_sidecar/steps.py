@@ -11,6 +11,8 @@ from typing import Final
 
 BACKEND: Final = "backend"
 """The name of every request to a model server; all other names are those of stages."""
+HAND_OVER: Final = "hand_over"
+"""The stage that lets another pod answer: a wait, and a request too."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -41,9 +43,9 @@ class Steps(list[Step]):
         """The call waited in a stage since then, and goes on now."""
         self.append(Step(name=stage, began=since, ended=perf_counter()))
 
-    def ask(self, attributes: dict[str, str | int] | None = None) -> Step:
+    def ask(self, name: str = BACKEND) -> Step:
         """Another process is asked now. What it does hangs below the step; whoever asks ends it."""
-        step = Step(name=BACKEND, began=perf_counter(), attributes=attributes or {})
+        step = Step(name=name, began=perf_counter())
         if self.recorded:
             step.span_id = os.urandom(8).hex()
         self.append(step)

@@ -11,16 +11,20 @@ import pytest
 
 from adapter_harness import adapter, request, run
 from artifact_models import artifact, config_of, onnx_models, serving
-from model_apps import SlowModel, model_server
+from model_apps import SlowModel, model_server, named_app
 from modelservice_api.adapter_config import (
     AdapterConfig,
     BackendConfig,
     LimitsConfig,
+    PeersConfig,
     ServerConfig,
     TracingConfig,
     V2Config,
 )
-from modelservice_sidecar.metrics import Gauge
+from modelservice_sidecar.core.trace import Ids
+from modelservice_sidecar.metrics import Counter, Gauge
+from modelservice_sidecar.span_export import SpanExport
+from modelservice_sidecar.telemetry import CallRecord
 from otlp_receiver import Collector, Span, collector
 from traced_model import traced_app
 from triton_server import triton
@@ -249,6 +253,79 @@ def test_spans_that_wait_are_sent_when_the_adapter_ends() -> None:
                 for _ in range(20):
                     await running.call("double", {"body": 2})
             assert sum(span.name == "tools/call double" for span in receiver.spans) == 20
+
+    run(test)
+
+
+def test_a_call_that_another_pod_answers_is_one_chain_through_both() -> None:
+    async def test() -> None:
+        with collector() as receiver, model_server(traced_app(receiver.endpoint)) as port:
+            there = traced(receiver).model_copy(update={"server": ServerConfig(name="other-pod")})
+            async with adapter(port, there) as other:
+                here = traced(receiver, peers=PeersConfig(host="127.0.0.1", port=other.port))
+                async with adapter(port, here) as running:
+                    running.adapter.begin_drain()
+                    await running.call("double", {"body": 2})
+
+                    def all_there(spans: list[Span]) -> bool:
+                        return {"fraud", "other-pod", "model"} <= {span.service for span in spans}
+
+                    spans = await spans_of(receiver, all_there)
+                    chain = [
+                        one(spans, "fraud", "tools/call double"),
+                        one(spans, "fraud", "hand_over"),
+                        one(spans, "other-pod", "call_tool double"),
+                        one(spans, "other-pod", "POST"),
+                        one(spans, "model", "inference"),
+                    ]
+                    assert [span.parent_id for span in chain[1:]] == [span.span_id for span in chain[:-1]]
+                    assert len({span.trace_id for span in chain}) == 1
+                    assert "hand_over" in (await running.lines.wait_for("call"))["stages_ms"]
+
+    run(test)
+
+
+def test_spans_that_a_collector_does_not_take_are_bounded_and_counted() -> None:
+    counted = Counter("spans", "Spans.", ("result",))
+    export = SpanExport("", ServerConfig(), counted)
+    record = CallRecord(ids=Ids(request_id="r", trace_id=TRACE, span_id=PARENT_SPAN, flags="01"), era="modern")
+    for _ in range(5000):
+        export.call(record, 1.0)
+    assert 800 < counted.values[("dropped",)] < 1000
+
+
+def test_a_collector_that_hangs_does_not_keep_the_process_from_ending(tmp_path: Path) -> None:
+    async def test() -> None:
+        async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.read()
+            writer.close()
+
+        hanging = await asyncio.start_server(hang, "127.0.0.1", 0)
+        endpoint = f"http://127.0.0.1:{hanging.sockets[0].getsockname()[1]}"
+        document = tmp_path / "config.json"
+        config = AdapterConfig(tracing=TracingConfig(endpoint=endpoint, sample_ratio=1))
+        document.write_text(config.to_json(), encoding="utf-8")
+        with model_server(named_app("double")) as port:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "modelservice_sidecar", "--config", str(document), "--mcp-port", "0",
+                "--admin-port", "0", "--bind", "127.0.0.1", "--admin-bind", "127.0.0.1", "--drain-seconds", "0",
+                "--backend-port", str(port), stdout=asyncio.subprocess.PIPE,
+            )  # fmt: skip
+            assert process.stdout is not None
+            events: list[str] = []
+            mcp_port = 0
+            async for line in process.stdout:
+                told = json.loads(line)
+                events.append(told["event"])
+                mcp_port = told.get("mcp_port", mcp_port)
+                if told["event"] == "backend" and told["state"] == "Ready":
+                    call = {"jsonrpc": "2.0", "id": 1, "method": "call_tool", "params": ["double", {}]}
+                    await request(mcp_port, "POST", "/rpc", call, {"content-type": "application/json"})
+                    process.terminate()
+            assert await process.wait() == 0
+            assert "call" in events
+            assert events[-1] == "stopped"
+        hanging.close()
 
     run(test)
 
