@@ -1,9 +1,9 @@
 """Writes the reference pages that must never differ from what the product does.
 
-Owns ``reference/promises.md`` (from ``tests/promises.toml``), ``reference/reasons.md`` (from
-``modelservice_api.conditions``), ``reference/crd.md`` (from the generated CRD), ``reference/metrics.md`` (from an
-adapter's own families) and ``reference/chart-values.md`` (from the comments of the chart's values). Run by ``make
-generate``; ``--check`` writes nothing and fails where a page is old.
+Owns ``reference/promises.md`` (from ``tests/promises.toml``), ``reference/security.md`` (from ``tests/security.toml``),
+``reference/reasons.md`` (from ``modelservice_api.conditions``), ``reference/crd.md`` (from the generated CRD),
+``reference/metrics.md`` (from an adapter's own families) and ``reference/chart-values.md`` (from the comments of the chart's
+values). Run by ``make generate``; ``--check`` writes nothing and fails where a page is old.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from modelservice_sidecar.app import create_app
 REPOSITORY = Path(__file__).resolve().parents[1]
 CRD = REPOSITORY / "crds" / f"{wellknown.PLURAL}.{wellknown.GROUP}.yaml"
 PROMISES = REPOSITORY / "tests" / "promises.toml"
+SECURITY = REPOSITORY / "tests" / "security.toml"
 VALUES = REPOSITORY / "helm" / "modelservice" / "values.yaml"
 REFERENCE = REPOSITORY / "docs" / "reference"
 
@@ -61,6 +62,34 @@ def build_promises(promises: Mapping[str, Mapping[str, str]]) -> str:
 def _with_source(entry: Mapping[str, str]) -> str:
     source = entry.get("source")
     return entry["promise"] + (f" Source: {source}." if source else "")
+
+
+def build_security(index: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
+    """The page of attacks: what is promised about hostile input, and reports about others that are tried here."""
+
+    def proof(entry: Mapping[str, Any]) -> str:
+        if "waits" in entry:
+            return str(entry["waits"])
+        return "<br>".join(f"`{test.rpartition('/')[2].replace('.py::', ': ')}`" for test in entry["tests"])
+
+    return _page(
+        "Security",
+        "tests/security.toml",
+        "What the adapter and the operator promise about hostile input, and the tests that try it. Tests stand below"
+        " `tests/`, each after the name of its file. `make fuzz` looks for more: see"
+        " [hostile input](../explanation/hostile-input.md).",
+        _table(
+            ["goal", "what it says", "tests"],
+            [[name, entry["goal"], proof(entry)] for name, entry in index["goals"].items()],
+        ),
+        "## Reports to learn from",
+        "Security reports and bugs of other MCP servers, gateways, operators and libraries. Each was tried on ours; the"
+        " number is that of our collection.",
+        _table(
+            ["number", "report", "tests"],
+            [[name, entry["report"], proof(entry)] for name, entry in index["reports"].items()],
+        ),
+    )
 
 
 def build_reasons(reasons: Sequence[conditions.Reason]) -> str:
@@ -239,6 +268,7 @@ def build_pages() -> dict[Path, str]:
     return {
         REFERENCE / "promises.md": build_promises(tomllib.loads(PROMISES.read_text())),
         REFERENCE / "reasons.md": build_reasons(conditions.Reasons.all()),
+        REFERENCE / "security.md": build_security(tomllib.loads(SECURITY.read_text())),
         REFERENCE / "crd.md": build_crd(yaml.safe_load(CRD.read_text())),
         REFERENCE / "chart-values.md": build_values(VALUES.read_text()),
         REFERENCE / "metrics.md": build_metrics(every_family()),
