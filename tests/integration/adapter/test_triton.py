@@ -263,7 +263,9 @@ def test_a_model_that_answers_in_parts_is_told_part_by_part(triton_server: Trito
             jsonschema.validate(answer["structuredContent"], schema)
             if count:
                 progress = [event["params"] for event in reply.events[:-1]]
-                assert [one["message"] for one in progress] == [f"part {number}" for number in range(count)]
+                # A first call that is slow has signs of life without a message before them.
+                told = [one["message"] for one in progress if "message" in one]
+                assert told == [f"part {number}" for number in range(count)]
                 values = [one["progress"] for one in progress]
                 assert values == sorted(set(values))
             # Without anybody who listens, the answer is the same.
