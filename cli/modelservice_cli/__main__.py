@@ -1,31 +1,68 @@
-"""The `modelservice` command.
+"""The `modelservice` command, which is `kubectl modelservice` as well.
 
-Owns the arguments and the exit codes: 0 as asked, 1 where `tools lint` or `model validate` has findings, 2 for wrong arguments,
-3 where a port is taken. Each subcommand is a module with a `run`; nothing is imported before its subcommand is chosen.
+Owns the arguments, and how a command ends: exit codes are those of `outcome`, and what can be foreseen is told in words. Each
+subcommand is a module with a `run`; nothing is imported before its subcommand is chosen.
 """
 
 import argparse
+import os
 import sys
+from collections.abc import Sequence
 from importlib import import_module, metadata
+from pathlib import Path
+
+from modelservice_cli import cluster_arguments, outcome
 
 DESCRIPTION = "Turn running model servers into MCP servers."
+COMPLETE = "__complete"
+"""What shells ask with; the rest of the line follows."""
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run a subcommand; the exit code."""
+    words = spelled_out(sys.argv[1:] if arguments is None else arguments)
     parser = build_parser()
-    options = parser.parse_args(arguments)
+    if words[:1] == [COMPLETE]:
+        return int(import_module("modelservice_cli.completion").answer(parser, spelled_out(words[1:])))
+    options, rest = parser.parse_known_args(words)
+    if rest and options.command == "call" and not any(word.startswith("-") for word in rest):
+        # argparse takes a list of words only where it stands together; here options may come between them.
+        options.arguments += rest
+    elif rest:
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
     if options.command is None:
         parser.print_help()
-        return 0
-    return int(import_module(f"modelservice_cli.{options.module}").run(options))
+        return outcome.OK
+    module = import_module(f"modelservice_cli.{options.module}")
+    try:
+        return int(getattr(module, getattr(options, "entry", "run"))(options))
+    except outcome.CommandError as error:
+        print(f"{parser.prog} {options.command}: {error}", file=sys.stderr)
+        return error.code
+    except KeyboardInterrupt:
+        return outcome.INTERRUPTED
+    except BrokenPipeError:
+        # Who reads has seen enough; Python must not try to flush the rest at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return outcome.OK
+
+
+def spelled_out(words: Sequence[str]) -> list[str]:
+    """`tools NAME` is `tools list NAME`."""
+    if len(words) > 1 and words[0] == "tools" and words[1] not in {"list", "lint", "-h", "--help", ""}:
+        return ["tools", "list", *words[1:]]
+    return list(words)
 
 
 def build_parser() -> argparse.ArgumentParser:
     """Every subcommand with its arguments."""
-    parser = argparse.ArgumentParser(prog="modelservice", description=DESCRIPTION)
+    is_plugin = Path(sys.argv[0]).name.startswith("kubectl-")
+    parser = argparse.ArgumentParser(
+        prog="kubectl modelservice" if is_plugin else "modelservice", description=DESCRIPTION
+    )
     parser.add_argument("--version", action="version", version=f"modelservice {metadata.version('modelservice')}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    cluster_arguments.add(commands)
     dev = commands.add_parser(
         "dev",
         help="put the MCP adapter in front of a model server on this machine, without Kubernetes",
@@ -48,8 +85,10 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _add_tools(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    tools = commands.add_parser("tools", help="look at the tools that a model server would have")
-    lint = tools.add_subparsers(dest="subcommand", metavar="COMMAND", required=True).add_parser(
+    tools = commands.add_parser("tools", help="look at the tools that a model server has or would have")
+    actions = tools.add_subparsers(dest="subcommand", metavar="COMMAND", required=True)
+    cluster_arguments.add_tools_list(actions)
+    lint = actions.add_parser(
         "lint",
         help="say what a language model would stumble over",
         description="Read the tools of a model server, an OpenAPI document or an MCP endpoint, and say what to better. "
