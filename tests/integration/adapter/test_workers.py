@@ -29,8 +29,9 @@ from artifact_models import (
 from modelservice_api.adapter_config import AdapterConfig
 from modelservice_sidecar.core import codec
 from modelservice_sidecar.core.errors import BackendAnswerTooLargeError
+from modelservice_sidecar.worker import wire
 from modelservice_sidecar.worker.process import Launch
-from modelservice_sidecar.worker.supervised import Worker
+from modelservice_sidecar.worker.supervised import UnusableModelError, Worker
 from modelservice_sidecar.worker.wire import Load
 
 LONG = 10_000_000
@@ -229,6 +230,49 @@ def test_large_tensors_go_through_whole_and_too_large_answers_are_refused(models
                 await worker.aclose()
 
     uses(test())
+
+
+def _start(python: str) -> str:
+    """What is said about a worker that is started with that interpreter."""
+    load = Load(artifact="m.onnx", function="main", threads=1, max_answer=1024)
+    said = ""
+
+    async def test() -> None:
+        nonlocal said
+        worker = Worker(Launch(runtime="onnx", python=python, load=load), overtime=1, spare=False)
+        with pytest.raises(UnusableModelError) as raised:
+            await worker.start()
+        said = str(raised.value)
+        await worker.aclose()
+
+    run(test)
+    return said
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        b"\xff" * 100,
+        wire.PREFIX.pack(10, 1 << 62) + b"0123456789",
+        wire.PREFIX.pack(3, 0) + b"\xc1\xc1\xc1",
+        wire.PREFIX.pack(2, 0) + b"\x81\xa0",
+        b"",
+    ],
+    ids=["noise", "a body without an end", "no MessagePack", "half a head", "nothing"],
+)
+def test_a_program_that_does_not_speak_as_a_worker_does_is_ended(tmp_path: Path, written: bytes) -> None:
+    pretender = tmp_path / "python"
+    pretender.write_text(
+        f"#!{sys.executable}\nimport os, sys, time\nos.write(int(sys.argv[4]), {written!r})\n"
+        f"os.close(int(sys.argv[4]))\ntime.sleep(3600)\n"
+    )
+    pretender.chmod(0o755)
+    assert _start(str(pretender)) == "m.onnx cannot be loaded: the model's process ended by SIGKILL."
+
+
+def test_an_interpreter_without_what_every_worker_needs_is_told() -> None:
+    bare = Path(sys.base_prefix) / "bin" / f"python{sys.version_info.major}.{sys.version_info.minor}"
+    assert "its Python has no numpy or no msgspec; install both beside the runtime" in _start(str(bare))
 
 
 ADAPTER_THAT_STAYS = """
