@@ -10,6 +10,7 @@ import os
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from math import prod
 from pathlib import Path
 from time import perf_counter
@@ -104,6 +105,8 @@ class ArtifactBackend:
         )
         if wrong is not None:
             raise DescribeError("Invalid", wrong)
+        # It brings numpy, which takes a tenth of a second: not in the first call, and not on the loop.
+        await asyncio.to_thread(import_module, "modelservice_sidecar.core.codec")
         # What was replaced one look ago has no published tool any more.
         retired, self._retired = self._retired, []
         for worker in retired:
