@@ -87,8 +87,8 @@ test: $(READY) ## everything: lint, unit, contract, integration, and end to end 
 	@$(PYTHON) tests/run.py lint unit contract integration e2e
 
 .PHONY: conformance
-conformance: $(READY) ## the official MCP conformance suite against the adapter, both protocol eras
-	@$(PYTHON) tests/conformance/run.py
+conformance: $(READY) ## the official MCP conformance suite against the adapter, both protocol eras; SERVICE=NAMESPACE on a cluster
+	@$(PYTHON) tests/conformance/run.py $(if $(SERVICE),--service $(SERVICE))
 
 .PHONY: fuzz
 fuzz: $(READY) ## fuzz every parser of the adapter; SECONDS=… for each (60), NAME=… for one; findings stay in tests/fuzz/corpus

@@ -4,7 +4,7 @@ Owns what each `test_*` tool answers, in HTTP terms: the suite must see the adap
 Tools that only make sense with features a model adapter does not offer (sampling, elicitation, logging) are here only where
 the suite uses them to prove that the adapter does *not* do something.
 
-Usage: ``python tests/conformance/model_server.py``; writes the port it chose as its first line.
+Usage: ``python tests/conformance/model_server.py [ADDRESS:PORT]``; writes its port as its first line.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import socket
+import sys
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -151,13 +152,14 @@ def make_app() -> FastAPI:
     return app
 
 
-def main() -> None:
-    """Serve on a port of the kernel's choice until a signal."""
-    listener = socket.create_server(("127.0.0.1", 0))
+def main(address: str) -> None:
+    """Serve until a signal, on a port of the kernel's choice where none is named."""
+    host, _, port = address.rpartition(":")
+    listener = socket.create_server((host, int(port)))
     print(listener.getsockname()[1], flush=True)
     config = uvicorn.Config(make_app(), log_level="warning", access_log=False)
     uvicorn.Server(config).run(sockets=[listener])
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1] if sys.argv[1:] else "127.0.0.1:0")

@@ -1,13 +1,16 @@
 """Runs the official MCP conformance suite against the adapter, in both protocol eras.
 
-Owns the set-up: a model server whose operations are the tools the suite calls, and in front of it the adapter as the process
-that runs in pods. Ends with one plain line of counts; expected findings, each with its reason in baseline/, count as skipped.
+Owns the set-ups: a model server whose operations are the tools the suite calls, and in front of it the adapter, as a process of
+this machine or, with --service, as pods behind their Service (see service.py). The tools of both, and of the test suite's worst
+application, pass the Inspector's strict check. Ends with one plain line of counts; expected findings, each with its reason in
+baseline/, count as skipped.
 
-Usage: ``python tests/conformance/run.py [REVISION …]``; `make conformance` runs all.
+Usage: ``python tests/conformance/run.py [--service NAMESPACE] [REVISION …]``; `make conformance` runs all, directly.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import select
@@ -21,6 +24,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import baseline
+import service
 import suite
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -49,37 +53,50 @@ class SetUpError(Exception):
     """The model server or the adapter did not come up."""
 
 
-def main(revisions: list[str]) -> int:
+def main() -> int:
     """Run the named legs, or all; 0 only if nothing unexpected was found."""
-    if not set(revisions) <= set(LEGS):
-        print(__doc__, file=sys.stderr)
-        return 2
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("revisions", nargs="*", metavar="REVISION", help=", ".join(LEGS))
+    parser.add_argument(
+        "--service", metavar="NAMESPACE", help="through a Service on kubectl's cluster; the operator watches it"
+    )
+    asked = parser.parse_args()
+    if not set(asked.revisions) <= set(LEGS):
+        parser.error(f"there are the revisions {', '.join(LEGS)}")
     passed = failed = skipped = 0
     try:
         official = suite.install()
         expected = {revision: baseline.read(baseline.FOLDER / f"{revision}.toml") for revision in LEGS}
-        for revision in revisions or LEGS:
-            with adapter() as url:
-                checks = official.run(url, revision, RESULTS / revision)
-                verdict = baseline.judge(checks, expected[revision], LEGS[revision])
+        unjudged = baseline.read(baseline.FOLDER / "service.toml") if asked.service else {}
+        results = RESULTS / "service" if asked.service else RESULTS
+        for revision in asked.revisions or LEGS:
+            with service.reached(asked.service) if asked.service else adapter() as url:
+                checks = official.run(url, revision, results / revision)
+                judged = [check for check in checks if check.name not in unjudged]
+                verdict = baseline.judge(judged, expected[revision], LEGS[revision])
                 for scenario in sorted({check.scenario for check in verdict.unexpected}):
                     # The suite gives some answers 0.6 s, which a busy machine can miss. Once more, and said.
                     print(f"==> MCP {revision}: {scenario} failed and runs once more", flush=True)
-                    again = official.run(url, revision, RESULTS / f"{revision}-again-{scenario}", scenario)
-                    checks = [check for check in checks if check.scenario != scenario] + again
-                verdict = baseline.judge(checks, expected[revision], LEGS[revision])
-            tell(revision, verdict)
-            passed += verdict.passed
-            failed += verdict.failures
-            skipped += verdict.expected + verdict.skipped
-    except (suite.SuiteError, baseline.BaselineError, SetUpError) as error:
+                    again = official.run(url, revision, results / f"{revision}-again-{scenario}", scenario)
+                    judged = [check for check in judged if check.scenario != scenario]
+                    judged += [check for check in again if check.name not in unjudged]
+                verdict = baseline.judge(judged, expected[revision], LEGS[revision])
+                portable = {"the fixture's tools": official.lint(url, revision)}
+            if not asked.service:
+                with adapter("worst_application.py") as url:
+                    portable["the worst application's tools"] = official.lint(url, revision)
+            tell(revision, verdict, portable)
+            passed += verdict.passed + sum(not said for said in portable.values())
+            failed += verdict.failures + sum(bool(said) for said in portable.values())
+            skipped += verdict.expected + verdict.skipped + len(unjudged)
+    except (suite.SuiteError, baseline.BaselineError, service.ServiceError, SetUpError) as error:
         print(f"conformance: {error}", file=sys.stderr)
         failed += 1
     print(f"{passed} passed, {failed} failed, {skipped} skipped", flush=True)
     return 1 if failed or not passed else 0
 
 
-def tell(revision: str, verdict: baseline.Verdict) -> None:
+def tell(revision: str, verdict: baseline.Verdict, portable: dict[str, str]) -> None:
     """A leg's outcome in words."""
     print(
         f"==> MCP {revision}: {verdict.passed} checks passed, {verdict.failures} unexpected,"
@@ -91,14 +108,16 @@ def tell(revision: str, verdict: baseline.Verdict) -> None:
         print(f"    stale: {name} no longer fails; take it out of the baseline")
     for name in verdict.missing:
         print(f"    missing: the scenario {name} passed no check")
+    for name, said in portable.items():
+        print(f"==> Inspector, strict: {name}: {said or 'nothing to say'}", flush=True)
 
 
 @contextmanager
-def adapter() -> Iterator[str]:
+def adapter(program: str = "model_server.py") -> Iterator[str]:
     """A model server and an adapter for one leg; the URL of its MCP endpoint."""
     with ExitStack() as stack:
         here = Path(__file__).resolve().parent
-        model_server = stack.enter_context(started([sys.executable, str(here / "model_server.py")]))
+        model_server = stack.enter_context(started([sys.executable, str(here / program)]))
         port = next(lines(model_server), "").strip()
         if not port.isdigit():
             raise SetUpError("the fixture's model server did not start; its message stands above")
@@ -149,4 +168,4 @@ def lines(process: subprocess.Popen[bytes]) -> Iterator[str]:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -1,7 +1,7 @@
-"""The official MCP conformance suite as a program: installed once into the user's cache, run over one server, read back.
+"""The official MCP conformance suite and Inspector as programs: installed once into the user's cache, run over one server.
 
-Owns where the suite and its Node come from. Both are pinned in package-lock.json beside this file: the suite because npm's
-`latest` knows nothing of MCP 2026-07-28, and Node because no suite starts on less than 22, which most systems do not have.
+Owns where they and their Node come from. All are pinned in package-lock.json beside this file: the suite because npm's `latest`
+knows nothing of MCP 2026-07-28, and Node because neither starts on less than 22, which most systems do not have.
 Knows nothing of the adapter. Checks are read from the files that the suite writes, not from what it prints.
 """
 
@@ -22,7 +22,11 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 MANIFESTS = ("package.json", "package-lock.json")
 ENTRY = Path("node_modules/@modelcontextprotocol/conformance/dist/index.js")
+INSPECTOR = Path("node_modules/@modelcontextprotocol/inspector/clients/cli/build/index.js")
+ERAS = {"2025-11-25": "legacy", "2026-07-28": "modern"}
+"""The Inspector's words for how a revision opens."""
 LEG_SECONDS = 240
+LINT_SECONDS = 60
 _STAMP = re.compile(r"-\d{4}-\d\d-\d\dT[\d-]+Z$")
 
 
@@ -56,6 +60,29 @@ class Suite:
 
     node: Path
     entry: Path
+    inspector: Path
+
+    def lint(self, url: str, revision: str) -> str:
+        """What the Inspector's strict check says against the schemas of all tools; nothing where it is content.
+
+        Raises:
+            SuiteError: it did not run, or found no tool.
+        """
+        command = [self.node, self.inspector, url, "--transport", "http", "--protocol-era", ERAS[revision]]
+        command += ["--method", "tools/list", "--strict", "--format", "json"]
+        try:
+            done = subprocess.run(
+                command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LINT_SECONDS, check=False
+            )
+        except subprocess.TimeoutExpired as error:
+            raise SuiteError(f"the Inspector did not end within {LINT_SECONDS} s") from error
+        try:
+            tools = json.loads(done.stdout)["result"]["tools"]
+        except (ValueError, KeyError) as error:
+            raise SuiteError(f"the Inspector listed no tools: {done.stderr.strip()[-500:]}") from error
+        if not tools:
+            raise SuiteError("the Inspector was shown no tool")
+        return done.stderr.strip() or ("" if done.returncode == 0 else f"exit code {done.returncode}")
 
     def run(self, url: str, revision: str, results: Path, scenario: str | None = None) -> list[Check]:
         """Every scenario that applies to the revision, or one of them, spoken as that revision speaks.
@@ -115,13 +142,17 @@ def install() -> Suite:
         )
     contents = [(HERE / name).read_bytes() for name in MANIFESTS]
     place = _cache() / f"suite@{_key(contents)}"
-    suite = Suite(node=place / f"node_modules/node-linux-{machine}/bin/node", entry=place / ENTRY)
-    if suite.node.is_file() and suite.entry.is_file():
+    node = place / f"node_modules/node-linux-{machine}/bin/node"
+    suite = Suite(node=node, entry=place / ENTRY, inspector=place / INSPECTOR)
+    if suite.node.is_file() and suite.entry.is_file() and suite.inspector.is_file():
         return suite
     npm = shutil.which("npm")
     if npm is None:
         raise SuiteError("npm is needed to fetch the suite; get it as root on Debian or Ubuntu: apt-get install npm")
-    print(f"==> fetching the official MCP conformance suite and Node 22, which it needs, into {place}", flush=True)
+    print(
+        f"==> fetching the official MCP conformance suite, the Inspector, and the Node 22 that they need, into {place}",
+        flush=True,
+    )
     place.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix="suite@", suffix=".building", dir=place.parent))
     try:
