@@ -9,6 +9,7 @@ import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Sequence
 from importlib import import_module
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
 from modelservice_api.adapter_config import RateLimitStoreConfig
@@ -144,9 +145,12 @@ class SharedRateLimit:
         return self._limited(call, draws) if draws else self._inner(call)
 
     async def _limited(self, call: Call, draws: Sequence[Draw]) -> Answer:
+        came = perf_counter()
         try:
             refused = await self._store.take(draws, call.user)
+            call.context.steps.waited("rate_limit", came)
         except StoreFailedError:
+            call.context.steps.waited("rate_limit", came)
             self._failed.add("open" if self._is_open else "closed")
             if not self._is_open:
                 raise OverloadedError(
