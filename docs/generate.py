@@ -2,8 +2,9 @@
 
 Owns ``reference/promises.md`` (from ``tests/promises.toml``), ``reference/security.md`` (from ``tests/security.toml``),
 ``reference/reasons.md`` (from ``modelservice_api.conditions``), ``reference/crd.md`` (from the generated CRD),
-``reference/metrics.md`` (from an adapter's own families) and ``reference/chart-values.md`` (from the comments of the chart's
-values). Run by ``make generate``; ``--check`` writes nothing and fails where a page is old.
+``reference/metrics.md`` (from an adapter's own families), ``reference/chart-values.md`` (from the comments of the chart's
+values) and ``reference/cli.md`` (from the command line's own parser). Run by ``make generate``; ``--check`` writes nothing
+and fails where a page is old.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ from modelservice_api.adapter_config import (
     RetryConfig,
     TokenBucketConfig,
 )
+from modelservice_cli import outcome
+from modelservice_cli.__main__ import build_parser
 from modelservice_sidecar import metrics
 from modelservice_sidecar.app import create_app
 
@@ -247,6 +250,50 @@ def build_values(text: str) -> str:
     )
 
 
+def build_cli(parser: argparse.ArgumentParser) -> str:
+    """The page of commands: the exit codes, then each command with its arguments."""
+    parts: list[str] = []
+    for name, command in _commands(parser, ""):
+        rows = [[f"`{_spelled(action)}`", _help(action)] for action in _actions(command) if action.dest != "help"]
+        parts += [f"## `{name}`", command.description or ""]
+        parts += [_table(["argument", "what it is"], rows)] if rows else []
+    return _page(
+        "Command line",
+        "cli/modelservice_cli",
+        "`modelservice COMMAND`, or `kubectl modelservice COMMAND`. What needs a cluster asks the `kubectl` on `PATH`, with its"
+        " context and credentials. Colour, and lines that tell progress, are for terminals only; `NO_COLOR` takes the colour"
+        " away. How to use it: [Use the command line](../howto/use-the-cli.md).",
+        "## Exit codes",
+        _table(["code", "what it means"], [[str(code), text] for code, text in outcome.EXIT_CODES.items()]),
+        *parts,
+    )
+
+
+def _commands(parser: argparse.ArgumentParser, name: str) -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    """Every command that does something, in the order of the help."""
+    nested = [action for action in _actions(parser) if isinstance(action.choices, Mapping)]
+    if not nested:
+        yield name, parser
+    for action in nested:
+        for word, command in dict(action.choices or {}).items():
+            yield from _commands(command, f"{name} {word}".strip())
+
+
+def _actions(parser: argparse.ArgumentParser) -> list[argparse.Action]:
+    return parser._actions  # noqa: SLF001  argparse has no public way to list them
+
+
+def _spelled(action: argparse.Action) -> str:
+    value = str(action.metavar or "|".join(map(str, action.choices or ())) or action.dest.upper())
+    if not action.option_strings:
+        return value
+    return ", ".join(action.option_strings) + ("" if action.nargs == 0 else f" {value}")
+
+
+def _help(action: argparse.Action) -> str:
+    return str(action.help or "") % vars(action)
+
+
 def _plain(value: object) -> str:
     return {True: "true", False: "false"}.get(value, str(value)) if isinstance(value, bool) else str(value)
 
@@ -271,6 +318,7 @@ def build_pages() -> dict[Path, str]:
         REFERENCE / "security.md": build_security(tomllib.loads(SECURITY.read_text())),
         REFERENCE / "crd.md": build_crd(yaml.safe_load(CRD.read_text())),
         REFERENCE / "chart-values.md": build_values(VALUES.read_text()),
+        REFERENCE / "cli.md": build_cli(build_parser()),
         REFERENCE / "metrics.md": build_metrics(every_family()),
     }
 

@@ -20,10 +20,10 @@ COMPLETE = "__complete"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a subcommand; the exit code."""
-    words = spelled_out(sys.argv[1:] if arguments is None else arguments)
+    words = cluster_arguments.spelled_out(sys.argv[1:] if arguments is None else arguments)
     parser = build_parser()
     if words[:1] == [COMPLETE]:
-        return int(import_module("modelservice_cli.completion").answer(parser, spelled_out(words[1:])))
+        return int(import_module("modelservice_cli.completion").answer(parser, words[1:]))
     options, rest = parser.parse_known_args(words)
     if rest and options.command == "call" and not any(word.startswith("-") for word in rest):
         # argparse takes a list of words only where it stands together; here options may come between them.
@@ -45,13 +45,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Who reads has seen enough; Python must not try to flush the rest at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return outcome.OK
-
-
-def spelled_out(words: Sequence[str]) -> list[str]:
-    """`tools NAME` is `tools list NAME`."""
-    if len(words) > 1 and words[0] == "tools" and words[1] not in {"list", "lint", "-h", "--help", ""}:
-        return ["tools", "list", *words[1:]]
-    return list(words)
 
 
 def build_parser() -> argparse.ArgumentParser:

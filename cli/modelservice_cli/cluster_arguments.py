@@ -4,11 +4,19 @@ Owns their names, defaults and help. What a command does is in its own module.
 """
 
 import argparse
+from collections.abc import Sequence
 from typing import Final
 
 Commands = argparse._SubParsersAction  # noqa: SLF001  argparse's only name for it
 
-WORKLOAD_TIMEOUT: Final = 300.0
+WORKLOAD_TIMEOUT: Final = 300
+
+
+def spelled_out(words: Sequence[str]) -> list[str]:
+    """`tools NAME` is `tools list NAME`."""
+    if len(words) > 1 and words[0] == "tools" and words[1] not in {"list", "lint", "-h", "--help", ""}:
+        return ["tools", "list", *words[1:]]
+    return list(words)
 
 
 def add(commands: "Commands[argparse.ArgumentParser]") -> None:
@@ -205,7 +213,7 @@ def _add_server(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--timeout",
         type=_seconds,
-        default=60.0,
+        default=60,
         metavar="SECONDS",
         help="how long an answer may take (default %(default)s)",
     )

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from modelservice_cli import observing
+from modelservice_cli.cluster_arguments import spelled_out
 from modelservice_cli.kubectl import Kubectl
 from modelservice_cli.outcome import OK, CommandError
 
@@ -59,9 +60,9 @@ def run(options: argparse.Namespace) -> int:
 
 def main() -> int:
     """The program `kubectl_complete-modelservice`."""
-    from modelservice_cli.__main__ import build_parser, spelled_out
+    from modelservice_cli.__main__ import build_parser
 
-    return answer(build_parser(), spelled_out(sys.argv[1:]))
+    return answer(build_parser(), sys.argv[1:])
 
 
 def answer(parser: argparse.ArgumentParser, words: Sequence[str]) -> int:
@@ -75,6 +76,13 @@ def answer(parser: argparse.ArgumentParser, words: Sequence[str]) -> int:
 
 def candidates(parser: argparse.ArgumentParser, words: Sequence[str]) -> Iterator[tuple[str, str]]:
     """(word, what it is) for the last of `words`, which may be empty."""
+    spelled = spelled_out(words)
+    if spelled != list(words) and len(words) == 2:
+        yield from _candidates(parser, words)  # `tools l` may become `tools list` as well as `tools` of a model's name
+    yield from _candidates(parser, spelled)
+
+
+def _candidates(parser: argparse.ArgumentParser, words: Sequence[str]) -> Iterator[tuple[str, str]]:
     *before, last = words
     line = _Line(parser)
     for word in before:
