@@ -59,7 +59,7 @@ def test_every_metric_of_a_stage_is_documented_and_no_other() -> None:
         named = {name.removesuffix("_total") for name in re.findall(r"`(modelservice_\w+)`", told)}
         general = {"modelservice_calls", "modelservice_calls_in_flight", "modelservice_calls_waiting"}
         assert theirs == named - general
-        listed = (REPOSITORY / "docs" / "reference" / "adapter-http.md").read_text(encoding="utf-8")
+        listed = (REPOSITORY / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
         assert [name for name in theirs if name not in listed] == []
 
     run(test)

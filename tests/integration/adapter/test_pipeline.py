@@ -249,6 +249,7 @@ def test_what_is_too_much_is_refused_at_once_and_what_waits_is_answered() -> Non
                 for reply in refused:
                     assert reply.json["error"]["data"]["outcome"] == "overloaded"
                     assert int(reply.headers["retry-after"]) >= 1
+                await asyncio.to_thread(slow.entered.acquire)
                 slow.release()
                 replies = await asyncio.gather(*calls)
                 assert sorted(reply.status for reply in replies) == [200] * 10 + [503] * 5
