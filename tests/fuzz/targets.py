@@ -14,28 +14,29 @@ import re
 import socket
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from adapter_harness import Lines
+from adapter_harness import Lines, Running, adapter
+from model_apps import model_server
 from modelservice_api.adapter_config import AdapterConfig, IssuerConfig, McpConfig, OpenAPIConfig, ToolsConfig
 from modelservice_sidecar import json_body, msgpack_body, validation
-from modelservice_sidecar.app import Options, create_app
+from modelservice_sidecar.app import create_app
 from modelservice_sidecar.backends import openapi_answer
 from modelservice_sidecar.backends.event_stream import PieceReader, StreamKind
 from modelservice_sidecar.backends.openapi_request import HttpRequest
 from modelservice_sidecar.config_file import BadDocumentError, ConfigFile
 from modelservice_sidecar.core import codec, mcp, openapi, rpc, tokens, trace, v2_wire
 from modelservice_sidecar.core.errors import CallError, DescribeError, InvalidArgumentsError
-from modelservice_sidecar.discovery import Pace
 from modelservice_sidecar.protocol import Limits
 from modelservice_sidecar.published import publish
-from modelservice_sidecar.server import bind, make_server
 from modelservice_sidecar.upstream import Pool
+from tensor_backend import TensorBackend
+from tensor_backend import adapter as tensor_adapter
 
 CORPUS = Path(__file__).resolve().parent / "corpus"
 TENSOR_LIMIT = 1 << 20
@@ -133,39 +134,21 @@ class _Model:
 
 
 @contextlib.contextmanager
-def http() -> Iterator[Callable[[bytes], None]]:
-    """The adapter's port, with a model server behind it: raw bytes in, and the connection ends by an answer or by its end."""
-    lines = Lines()
-    limits = Limits(head_bytes=4096, headers=50, first_byte=0.2, head=0.2, body=0.3, body_grace=0.1, tick=0.05)
-
-    async def start() -> tuple[int, Callable[[], Any]]:
-        config = AdapterConfig(mcp=McpConfig(binary_transfer=True))
-        model_socket = bind("127.0.0.1", 0)
-        model = make_server(_Model(), Limits())
-        running = [asyncio.ensure_future(model.serve(sockets=model_socket))]
-        options = Options(backend_port=model_socket[0].getsockname()[1], pace=Pace(first=0.02))
-        app = create_app(config, options=options, writer=lines)
-        sockets = bind("127.0.0.1", 0)
-        server = make_server(app, limits)
-        running.append(asyncio.ensure_future(server.serve(sockets=sockets)))
-        await app.start()
-        await lines.wait_for("backend", state="Ready")
-
-        async def stop() -> None:
-            app.subscriptions.close()
-            for one in (server, model):
-                one.should_exit = one.force_exit = True
-            await asyncio.gather(*running)
-            await app.aclose()
-
-        return sockets[0].getsockname()[1], stop
-
+def served(
+    make: Callable[[], contextlib.AbstractAsyncContextManager[Running]],
+) -> Iterator[Callable[[bytes], None]]:
+    """An adapter's port: raw bytes in, and the connection ends by an answer or by its end."""
     with loop_in_a_thread() as loop:
-        port, stop = asyncio.run_coroutine_threadsafe(start(), loop).result(30)
+
+        def wait_for(work: Coroutine[Any, Any, Any]) -> Any:
+            return asyncio.run_coroutine_threadsafe(work, loop).result(30)
+
+        stack = contextlib.AsyncExitStack()
+        running: Running = wait_for(stack.enter_async_context(make()))
 
         def check(data: bytes) -> None:
-            lines.all.clear()
-            with socket.create_connection(("127.0.0.1", port), ANSWER_SECONDS) as connection:
+            running.lines.all.clear()
+            with socket.create_connection(("127.0.0.1", running.port), ANSWER_SECONDS) as connection:
                 with contextlib.suppress(ConnectionError):  # refused before it was all sent
                     connection.sendall(data)
                     connection.shutdown(socket.SHUT_WR)
@@ -174,7 +157,7 @@ def http() -> Iterator[Callable[[bytes], None]]:
                 assert status[:1] != b"5" or status == b"505", answer[:500]
             wrong = [
                 line
-                for line in list(lines.all)
+                for line in list(running.lines.all)
                 if line["event"] in {"fault", "log"} or line.get("outcome") == "internal" or "Traceback" in str(line)
             ]
             assert wrong == [], wrong
@@ -182,7 +165,37 @@ def http() -> Iterator[Callable[[bytes], None]]:
         try:
             yield check
         finally:
-            asyncio.run_coroutine_threadsafe(stop(), loop).result(30)
+            wait_for(stack.aclose())
+
+
+@contextlib.contextmanager
+def http() -> Iterator[Callable[[bytes], None]]:
+    """The adapter with a model server of one operation behind it."""
+    limits = Limits(head_bytes=4096, headers=50, first_byte=0.2, head=0.2, body=0.3, body_grace=0.1, tick=0.05)
+    config = AdapterConfig(mcp=McpConfig(binary_transfer=True))
+    with model_server(_Model()) as port, served(lambda: adapter(port, config, limits=limits)) as check:
+        yield check
+
+
+@contextlib.contextmanager
+def lanes() -> Iterator[Callable[[bytes], None]]:
+    """The adapter with models of tensors behind it: a line that says which lane, the header's length there, and a body."""
+    heads = {
+        b"v2": b"POST /v2/models/%s/infer HTTP/1.1\r\ninference-header-content-length: %s\r\n",
+        b"json": b"POST /v2/models/%s/infer HTTP/1.1\r\nx-length: %s\r\n",
+        b"msgpack": b"POST /rpc HTTP/1.1\r\ncontent-type: application/msgpack\r\nx-model: %s\r\nx-length: %s\r\n",
+        b"rpc": b"POST /rpc HTTP/1.1\r\ncontent-type: application/json\r\nx-model: %s\r\nx-length: %s\r\n",
+    }
+    with served(lambda: tensor_adapter(TensorBackend())) as send:
+
+        def check(data: bytes) -> None:
+            line, _, body = data.partition(b"\n")
+            lane, model, length = [*line.split(b" "), b"", b"", b""][:3]
+            words = (re.sub(rb"[^A-Za-z0-9_-]", b"", model), re.sub(rb"[^0-9-]", b"", length))
+            head = heads.get(lane, heads[b"json"]) % words
+            send(head + b"host: a\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+
+        yield check
 
 
 def _all_of(connection: socket.socket) -> bytes:
@@ -612,6 +625,7 @@ TARGETS = {
     target.name: target
     for target in (
         Target(name="http", open=http, words=(*HTTP_WORDS, *MCP_WORDS)),
+        Target(name="lanes", open=lanes, words=(*V2_WORDS, *PACK_WORDS)),
         Target(name="mcp", open=pure(mcp_message), words=MCP_WORDS),
         Target(name="openapi", open=pure(openapi_document), words=OPENAPI_WORDS),
         Target(name="tensor-json", open=pure(tensor_json), words=V2_WORDS),
