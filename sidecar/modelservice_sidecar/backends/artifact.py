@@ -108,9 +108,9 @@ class ArtifactBackend:
         # It brings numpy, which takes a tenth of a second: not in the first call, and not on the loop.
         await asyncio.to_thread(import_module, "modelservice_sidecar.core.codec")
         # What was replaced one look ago has no published tool any more.
-        retired, self._retired = self._retired, []
-        for worker in retired:
-            await worker.retire()
+        while self._retired:
+            await self._retired[0].retire()
+            del self._retired[0]
         try:
             # A group ends only when each of its tasks has ended: no process is left behind by one that was cancelled.
             async with asyncio.TaskGroup() as group:
@@ -124,7 +124,8 @@ class ArtifactBackend:
         served = [self._served[number] for number in sorted(self._served)]
         notes = [note for one in served for note in one.notes] + problems
         specs = tuple(one.spec for one in served)
-        told = [[spec.name, spec.description, spec.input_schema, spec.output_schema] for spec in specs]
+        # With the whole signature: a tool whose worker was exchanged for one of another signature must be published anew.
+        told = [[spec.name, spec.description, repr(spec.signature)] for spec in specs]
         fingerprint = hashlib.sha256(orjson.dumps([told, notes])).hexdigest()
         return Description(kind=self.kind, fingerprint=fingerprint, tools=specs, notes=tuple(notes))
 
@@ -229,7 +230,9 @@ class ArtifactBackend:
             # Calls that are in line for the old worker are answered by it; the next one goes to the new one.
             before.place.worker, old = worker, before.place.worker
             before.files, before.weights, before.notes, before.problem = files, weights, list(facts.notes), ""
+            self._retired.append(old)  # first, so that whoever closes this backend meanwhile closes it too
             await old.retire()
+            self._retired.remove(old)
             return
         if before is not None:
             self._retired.append(before.place.worker)

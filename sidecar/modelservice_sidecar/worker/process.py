@@ -163,7 +163,6 @@ class _Connection(asyncio.BufferedProtocol):
         self._filled = 0
         self._reply: Reply | None = None
         self._body = memoryview(b"")
-        self._limit = 0
 
     def ask(self, parts: list[Buffer], on_free: Callable[[], None]) -> asyncio.Future[Answered]:
         assert self._on_free is None
@@ -209,7 +208,8 @@ class _Connection(asyncio.BufferedProtocol):
         head_size, body_size = wire.PREFIX.unpack_from(self._room)
         start = wire.PREFIX.size + head_size
         # The worker knows these bounds and keeps to them; one that does not is no worker of ours any more.
-        if self._on_free is None or head_size > wire.MAX_HEAD or body_size > wire.MAX_BODY:
+        too_much = self._filled - start > body_size
+        if self._on_free is None or head_size > wire.MAX_HEAD or body_size > wire.MAX_BODY or too_much:
             self.close()
             return False
         if self._filled < start:

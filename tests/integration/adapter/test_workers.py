@@ -37,6 +37,7 @@ from modelservice_sidecar.worker.wire import Load
 LONG = 10_000_000
 """Turns of the slow model that no test waits for."""
 SHORT = 300
+FAILED = wire.encode(wire.Reply(outcome="failed"))
 
 
 @pytest.fixture(scope="module")
@@ -256,9 +257,10 @@ def _start(python: str) -> str:
         wire.PREFIX.pack(10, 1 << 62) + b"0123456789",
         wire.PREFIX.pack(3, 0) + b"\xc1\xc1\xc1",
         wire.PREFIX.pack(2, 0) + b"\x81\xa0",
+        wire.PREFIX.pack(len(FAILED), 0) + FAILED + b"and more",
         b"",
     ],
-    ids=["noise", "a body without an end", "no MessagePack", "half a head", "nothing"],
+    ids=["noise", "a body without an end", "no MessagePack", "half a head", "too much", "nothing"],
 )
 def test_a_program_that_does_not_speak_as_a_worker_does_is_ended(tmp_path: Path, written: bytes) -> None:
     pretender = tmp_path / "python"
