@@ -42,6 +42,9 @@ CORPUS = Path(__file__).resolve().parent / "corpus"
 TENSOR_LIMIT = 1 << 20
 ANSWER_SECONDS = 10.0
 """How long an answer may take on a busy machine before it counts as none."""
+STREAM_SECONDS = 1.0
+LAST_REQUEST = b"GET /end HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n"
+"""Behind every input, so that a connection which could be used again ends at once."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,7 +154,6 @@ def served(
             with socket.create_connection(("127.0.0.1", running.port), ANSWER_SECONDS) as connection:
                 with contextlib.suppress(ConnectionError):  # refused before it was all sent
                     connection.sendall(data)
-                    connection.shutdown(socket.SHUT_WR)
                 answer = _all_of(connection)
             for status in re.findall(rb"HTTP/1\.1 (\d{3}) ", answer):
                 assert status[:1] != b"5" or status == b"505", answer[:500]
@@ -173,8 +175,8 @@ def http() -> Iterator[Callable[[bytes], None]]:
     """The adapter with a model server of one operation behind it."""
     limits = Limits(head_bytes=4096, headers=50, first_byte=0.2, head=0.2, body=0.3, body_grace=0.1, tick=0.05)
     config = AdapterConfig(mcp=McpConfig(binary_transfer=True))
-    with model_server(_Model()) as port, served(lambda: adapter(port, config, limits=limits)) as check:
-        yield check
+    with model_server(_Model()) as port, served(lambda: adapter(port, config, limits=limits)) as send:
+        yield lambda data: send(data + LAST_REQUEST)
 
 
 @contextlib.contextmanager
@@ -199,10 +201,18 @@ def lanes() -> Iterator[Callable[[bytes], None]]:
 
 
 def _all_of(connection: socket.socket) -> bytes:
+    """All that comes until the end; a stream that only its caller ends is ended after a second."""
     parts = []
+    connection.settimeout(STREAM_SECONDS)
     with contextlib.suppress(ConnectionError):
-        while part := connection.recv(65536):
-            parts.append(part)
+        try:
+            while part := connection.recv(65536):
+                parts.append(part)
+        except TimeoutError:
+            connection.settimeout(ANSWER_SECONDS)
+            connection.shutdown(socket.SHUT_WR)
+            while part := connection.recv(65536):
+                parts.append(part)
     return b"".join(parts)
 
 
