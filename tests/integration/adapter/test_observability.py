@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 from typing import Annotated, Any
 
 import pytest
@@ -148,6 +149,36 @@ def test_requests_that_are_no_calls_are_counted_by_method_and_no_caller_can_grow
                 assert len(sizes) == 1
                 text = running.adapter.telemetry.render()
                 assert b"nope" not in text
+
+    run(test)
+
+
+@pytest.mark.promise("observed")
+def test_calls_are_answered_while_metrics_are_written_and_scrapers_share_the_writing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def test() -> None:
+        began, over, written = threading.Semaphore(0), threading.Event(), 0
+
+        def slowly(*_: Any, **__: Any) -> bytes:
+            nonlocal written
+            written += 1
+            began.release()
+            over.wait()
+            return b"metrics\n"
+
+        with model_server(echoing_app()) as port:
+            async with adapter(port) as running:
+                monkeypatch.setattr(running.adapter.telemetry, "render", slowly)
+                scrapes = [asyncio.ensure_future(scrape(running)) for _ in range(5)]
+                await asyncio.to_thread(began.acquire)
+                assert (await running.call("say", {"words": "x"}))["isError"] is False
+                assert not any(each.done() for each in scrapes)
+                scrapes.append(asyncio.ensure_future(scrape(running, OPEN_METRICS)))
+                await asyncio.to_thread(began.acquire)
+                over.set()
+                assert {body for body, _ in await asyncio.gather(*scrapes)} == {"metrics\n"}
+                assert written == 2, "one for each format"
 
     run(test)
 
