@@ -142,7 +142,9 @@ def classify(headers: Headers, body: object) -> Verdict:
 def parse_error() -> Rejection:
     """The answer to a body that is not JSON (RFC 8259: NaN and Infinity are not)."""
     return Rejection(
-        code=PARSE_ERROR, message="Parse error: the body is not valid JSON in UTF-8, nested too much, or of too many parts", status=400
+        code=PARSE_ERROR,
+        message="Parse error: the body is not valid JSON in UTF-8, nested too much, or of too many parts",
+        status=400,
     )
 
 
