@@ -4,11 +4,12 @@ Owns how kubectl is called and what its failures mean. Knows nothing of ModelSer
 """
 
 import json
-import os
 import re
 import select
 import shutil
+import signal
 import subprocess
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -197,28 +198,21 @@ class Kubectl:
     @contextmanager
     def started(self, *arguments: str) -> Iterator[IO[str]]:
         """kubectl as a process that goes on, such as `logs --follow`: what it says. It ends with the block."""
-        # A group of its own: Ctrl+C reaches this command alone, which then ends it.
-        process = subprocess.Popen(  # noqa: S603
-            self.command(*arguments),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-            env=os.environ,
-        )
-        try:
+        with _ended_like_ctrl_c():
+            # A group of its own: Ctrl+C reaches this command alone, which then ends it.
+            process = subprocess.Popen(  # noqa: S603
+                self.command(*arguments),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                start_new_session=True,
+            )
             assert process.stdout is not None
-            yield process.stdout
-        finally:
-            process.terminate()
             try:
-                process.wait(timeout=5)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-            if process.stdout is not None:
-                process.stdout.close()
+                yield process.stdout
+            finally:
+                _end(process)
 
     @contextmanager
     def forwarded(self, target: str, port: int, timeout: float = 30.0) -> Iterator[int]:
@@ -238,3 +232,28 @@ class Kubectl:
                     )
                 raise KubectlError(line)
             yield int(found[1])
+
+
+def _end(process: "subprocess.Popen[str]") -> None:
+    process.terminate()
+    try:
+        process.wait(timeout=5)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    if process.stdout is not None:
+        process.stdout.close()
+
+
+@contextmanager
+def _ended_like_ctrl_c() -> Iterator[None]:
+    """A terminal that is closed, or a kill, ends the block and does not leave its process behind."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {each: signal.signal(each, signal.default_int_handler) for each in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)

@@ -28,10 +28,19 @@ _NAMESPACE: Final = "default"
 def run(options: argparse.Namespace) -> int:
     """Read, change, write; the exit code. Nothing is written where one of the workloads is refused."""
     stream = _read(options.filename)
-    if options.command == "inject":
-        sys.stdout.write(inject(stream, target=options.target, name=options.name, image=options.image))
-    else:
-        sys.stdout.write(eject(stream))
+    try:
+        if options.command == "inject":
+            written = inject(stream, target=options.target, name=options.name, image=options.image)
+        else:
+            written = eject(stream)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        # No API server has looked at these: a list may stand where the core may rely on a map.
+        raise CommandError(
+            f"A workload or ModelService among the documents is not shaped as Kubernetes has it ({error}); "
+            "`kubectl apply --dry-run=server` says where.",
+            USAGE,
+        ) from error
+    sys.stdout.write(written)
     return OK
 
 

@@ -1,7 +1,7 @@
 """Writes the CRD file from the types: `python -m modelservice_api.crdgen [--check] [FILE]`.
 
 Owns the CRD's frame (names, versions, printer columns) and the file's format. `--check` writes nothing and exits with 1
-when the file differs from the types. Needs PyYAML, which only development installs have.
+when the file differs from the types. Needs PyYAML, which development installs and the command line have.
 """
 
 import argparse

@@ -9,10 +9,15 @@ import pytest
 from fastapi import Body, FastAPI
 
 from adapter_harness import adapter, run
-from model_apps import model_server
+from model_apps import SlowModel, model_server
+from modelservice_api.adapter_config import AdapterConfig, AuthConfig, IssuerConfig
 from modelservice_cli import call
 from modelservice_cli.mcp_client import McpClient
 from modelservice_cli.outcome import CommandError
+from modelservice_sidecar.exchange import Timing
+from token_issuer import RESOURCE, Issuer
+
+EAGER = Timing(watch_after=0.0, progress_after=0.01, commit_after=0.01, beat=0.01, throttle=0.0)
 
 
 def test_values_are_json_where_they_parse_and_files_where_they_say_so(tmp_path: Path) -> None:
@@ -79,6 +84,46 @@ def test_tools_are_listed_and_called_at_a_real_adapter() -> None:
                 with pytest.raises(CommandError, match="MCP is served at /mcp") as caught:
                     await asyncio.to_thread(client("/other").tools)
                 assert caught.value.code == 1
+
+    run(test)
+
+
+def test_a_call_that_takes_long_tells_progress_and_then_the_answer() -> None:
+    async def test() -> None:
+        model = SlowModel()
+        told: list[str] = []
+
+        def on_progress(text: str) -> None:
+            told.append(text)
+            model.release()
+
+        with model_server(model.app()) as backend:
+            async with adapter(backend, timing=EAGER) as running:
+                client = McpClient(port=running.port, host=f"127.0.0.1:{running.port}", path="/mcp", timeout=20)
+                result = await asyncio.to_thread(client.call, "slow", {}, on_progress)
+        assert result["structuredContent"] == {"call": 1}
+        assert told
+
+    run(test)
+
+
+def test_an_adapter_that_asks_for_a_token_gets_the_one_that_is_given(tmp_path: Path) -> None:
+    async def test() -> None:
+        issuer = Issuer()
+        trusted = IssuerConfig(name="idp", issuer=issuer.url, audiences=(RESOURCE,), jwks=issuer.jwks())
+        config = AdapterConfig(auth=AuthConfig(issuers=(trusted,), resource=RESOURCE))
+        with model_server(scoring_app()) as backend:
+            async with adapter(backend, config) as running:
+
+                def client(token: str = "") -> McpClient:
+                    host = f"127.0.0.1:{running.port}"
+                    return McpClient(port=running.port, host=host, path="/mcp", token=token, timeout=10)
+
+                with pytest.raises(CommandError, match=r"HTTP 401 .* --token") as caught:
+                    await asyncio.to_thread(client().tools)
+                assert caught.value.code == 4
+                (tool,) = await asyncio.to_thread(client(issuer.token()).tools)
+                assert tool["name"] == "score"
 
     run(test)
 

@@ -165,6 +165,14 @@ def run(text: str, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
             4,
             "NotSupportedYet: This version cannot do spec.injection.mode",
         ),
+        (stream(deployment(), model_service("fraud", with_value("spec", 3))), 2, "is not shaped as Kubernetes has it"),
+        (
+            stream(
+                deployment("fraud", with_value("spec.template.spec.containers", "x")), model_service("fraud", MANUAL)
+            ),
+            2,
+            "is not shaped as Kubernetes has it",
+        ),
         ("a: [", 2, "is no YAML that can be read"),
         ("a: 1\n...\nb: 2\n", 2, "is no YAML that can be read"),
     ],
