@@ -27,9 +27,7 @@ def load(body: bytes) -> Any:
     Raises:
         BadJsonError: see the module's docstring.
     """
-    if len(body) > SMALL and (
-        body.count(b"[") + body.count(b"{") > MAX_CONTAINERS or body.count(b":") > MAX_MEMBERS
-    ):
+    if len(body) > SMALL and (body.count(b"[") + body.count(b"{") > MAX_CONTAINERS or body.count(b":") > MAX_MEMBERS):
         raise BadJsonError
     try:
         return orjson.loads(body)
