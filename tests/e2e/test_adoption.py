@@ -246,7 +246,7 @@ def test_each_kind_of_bad_input_has_its_own_reason_and_changes_nothing(namespace
     before = {name: generation(namespace, name) for name in workloads}
     specs: dict[str, dict[str, Any]] = {
         "port-taken": {"mcp": {"port": 8000}},
-        "not-yet": {"auth": {"issuers": ["platform"]}},
+        "not-yet": {"canary": {"trafficPercent": 10}},
     }
     namespace.apply(*(model_service(name, **specs.get(name, {})) for name in cases))
     try:

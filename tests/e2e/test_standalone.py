@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from installation import OPERATOR_NAMESPACE, Installation
+from installation import NAMESPACES, OPERATOR_NAMESPACE, Installation
 from kubectl_access import Namespace
 from mcp_calls import ZERO, converse
 from model_servers import digits, model_service
@@ -19,7 +19,11 @@ def switch(installation: Installation) -> Iterator[Any]:
     """Switches the operator's rights for Standalone mode on or off; off again at the end."""
 
     def set_to(enabled: str) -> None:
-        flags = ("--namespace", OPERATOR_NAMESPACE, "--reuse-values", "--set", f"standalone.enabled={enabled}")
+        # Another test deletes one of the namespaces, and no Role can be made in what is not there.
+        found = installation.cluster.kubectl("get", "namespaces", "-o", "jsonpath={.items[*].metadata.name}").split()
+        served = ",".join(name for name in NAMESPACES if name in found)
+        values = ("--set", f"standalone.enabled={enabled}", "--set", f"watchNamespaces={{{served}}}")
+        flags = ("--namespace", OPERATOR_NAMESPACE, "--reuse-values", *values)
         installation.cluster.helm("upgrade", "modelservice", str(CHART), *flags, "--wait", "--timeout", "2m")
 
     yield set_to
