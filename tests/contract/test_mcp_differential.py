@@ -81,11 +81,11 @@ _ODD: dict[str, Any] = {
 def _headers_against_bodies() -> list[Shape]:
     """Two methods under every combination of routing headers and of what `_meta` says about the version."""
     found: list[Shape] = []
-    versions = {"none": None, "modern": VERSION, "older": "2025-11-25", "unknown": "2031-01-01"}
-    metas = {"none": None, "modern": VERSION, "older": "2025-11-25"}
+    versions: dict[str, str | None] = {"none": None, "modern": VERSION, "older": "2025-11-25", "unknown": "2031-01-01"}
+    metas: dict[str, str | None] = {"none": None, "modern": VERSION, "older": "2025-11-25"}
     for method, params in (("tools/call", _call()), ("tools/list", {})):
-        methods = {"none": None, "right": method, "wrong": "server/discover"}
-        names = {"none": None, "add": "add", "fail": "fail", "encoded": "=?base64?YWRk?="}
+        methods: dict[str, str | None] = {"none": None, "right": method, "wrong": "server/discover"}
+        names: dict[str, str | None] = {"none": None, "add": "add", "fail": "fail", "encoded": "=?base64?YWRk?="}
         for version, said, name, meta in itertools.product(versions, methods, names, metas):
             told = {**modern_meta(), "io.modelcontextprotocol/protocolVersion": metas[meta]}
             body_params = params if metas[meta] is None else {**params, "_meta": told}
