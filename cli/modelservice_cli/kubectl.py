@@ -50,7 +50,16 @@ _FAILURES: Final[Sequence[tuple[tuple[str, ...], int, str]]] = (
         "Name a context with --context, or a file with --kubeconfig.",
     ),
     (
-        ("connection refused", "Unable to connect", "no such host", "timed out", "deadline exceeded", "EOF", "x509"),
+        (
+            "connection refused",
+            "was refused",
+            "Unable to connect",
+            "no such host",
+            "timed out",
+            "deadline exceeded",
+            "EOF",
+            "x509",
+        ),
         UNREACHABLE,
         "Look at `kubectl cluster-info`, or name another cluster with --context.",
     ),

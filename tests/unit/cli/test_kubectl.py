@@ -53,6 +53,11 @@ Unable to connect to the server: dial tcp: lookup nowhere: no such host""",
         ('error: context "nowhere" does not exist', 3, "Name a context with --context"),
         ('Error from server (NotFound): modelservices.modelservice.dev "fraud" not found', 1, '"fraud" not found.'),
         ("error: You must be logged in to the server (Unauthorized)", 4, "Ask for that right"),
+        (
+            "The connection to the server 127.0.0.1:6443 was refused - did you specify the right host or port?",
+            3,
+            "kubectl cluster-info",
+        ),
         ("something new", 1, "something new."),
     ],
 )
