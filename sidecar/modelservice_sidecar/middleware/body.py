@@ -1,18 +1,25 @@
 """Reads a POST's body once, within its bound, before anything looks at it.
 
-Owns the bound on bytes and the refusal of encodings. How long a body may take is the protocol's business, since only it sees
-bytes arrive.
+Owns the bounds on bytes, of one body and of all that are held at once, and the refusal of encodings. How long a body may take
+is the protocol's business, since only it sees bytes arrive.
 """
 
 from collections.abc import Callable
+from typing import Final
 
 from modelservice_sidecar import inbound as requests
-from modelservice_sidecar.inbound import ASGIApp, RawHeaders, Receive, Scope, Send
+from modelservice_sidecar.inbound import ASGIApp, Inbound, RawHeaders, Receive, Scope, Send
 
 _MAX_PARTS = 1024
 """Kept before they are joined: a body that comes byte by byte would take forty times its size."""
 _CLOSE: RawHeaders = [(b"connection", b"close")]
 """The rest of a refused body is not read, so the connection cannot be used again."""
+
+
+HELD: Final = 48 * 1024 * 1024
+"""Bytes of all bodies that are coming or being answered. Every one may be within its own limit and a few dozen still be more
+than the container's memory. Two of the largest size are always taken."""
+_RETRY: Final[RawHeaders] = [*_CLOSE, (b"retry-after", b"1")]
 
 
 class Body:
@@ -30,6 +37,7 @@ class Body:
         self._limit = limit
         self._on_reject = on_reject
         self._monotonic = monotonic
+        self._held = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] != "POST":
@@ -43,37 +51,52 @@ class Body:
             return
         declared = inbound.headers.get("content-length") or ""
         size = int(declared) if declared.isdigit() and len(declared) < 19 else 0
-        body = await _read(receive, limit) if size <= limit else None
-        if body is None:
-            self._on_reject("body_size")
-            message = f"The body is larger than {limit} bytes; see spec.limits.maxBodyBytes"
-            await requests.refuse(inbound, send, 413, message, extra=_CLOSE)
+        if size > limit:
+            await self._refuse_size(inbound, send, limit)
             return
-        if body is _GONE:
-            return
-        inbound.body = body
-        inbound.received = self._monotonic()
-        await self._app(scope, receive, send)
-
-
-async def _read(receive: Receive, limit: int) -> bytes | None:
-    """The whole body, `None` where it exceeds the limit, `_GONE` where its sender left."""
-    message = await receive()
-    if message["type"] == "http.disconnect":
-        return _GONE
-    body: bytes = message.get("body", b"")
-    if not message.get("more_body", False):
-        return body if len(body) <= limit else None
-    parts, size = [body], len(body)
-    while size <= limit and message.get("more_body", False):
         message = await receive()
         if message["type"] == "http.disconnect":
-            return _GONE
-        parts.append(message.get("body", b""))
-        size += len(parts[-1])
-        if len(parts) == _MAX_PARTS:
-            parts = [b"".join(parts)]
-    return b"".join(parts) if size <= limit else None
+            return
+        body: bytes = message.get("body", b"")
+        if message.get("more_body", False):
+            await self._read_on(bytearray(body), inbound, scope, receive, send)
+        elif len(body) > limit:
+            await self._refuse_size(inbound, send, limit)
+        else:
+            inbound.body = body
+            inbound.received = self._monotonic()
+            await self._app(scope, receive, send)
 
+    async def _read_on(self, parts: bytearray, inbound: Inbound, scope: Scope, receive: Receive, send: Send) -> None:
+        """The rest of a body that did not come at once, which counts as held until it is answered."""
+        limit = self._limit()
+        most = max(HELD, 2 * limit)
+        self._held += len(parts)
+        try:
+            more = True
+            while more:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    return
+                piece: bytes = message.get("body", b"")
+                self._held += len(piece)
+                parts += piece
+                if len(parts) > limit:
+                    await self._refuse_size(inbound, send, limit)
+                    return
+                if self._held > most:
+                    self._on_reject("bodies_held")
+                    busy = "Too many large bodies are being read and answered; try again"
+                    await requests.refuse(inbound, send, 503, busy, extra=_RETRY)
+                    return
+                more = message.get("more_body", False)
+            inbound.body = bytes(parts)
+            inbound.received = self._monotonic()
+            await self._app(scope, receive, send)
+        finally:
+            self._held -= len(parts)
 
-_GONE = bytes(bytearray(b"gone"))
+    async def _refuse_size(self, inbound: Inbound, send: Send, limit: int) -> None:
+        self._on_reject("body_size")
+        message = f"The body is larger than {limit} bytes; see spec.limits.maxBodyBytes"
+        await requests.refuse(inbound, send, 413, message, extra=_CLOSE)

@@ -10,7 +10,7 @@ import msgspec
 import orjson
 import pytest
 
-from adapter_harness import ACCEPT, encode, modern_body, modern_headers, read_reply, request, run
+from adapter_harness import ACCEPT, Reply, encode, modern_body, modern_headers, read_reply, request, run
 from adapter_program import Process, process
 from model_apps import model_server, named_app
 from modelservice_api.adapter_config import AdapterConfig, McpConfig
@@ -166,6 +166,31 @@ def test_slow_senders_are_all_cut_and_others_are_served_meanwhile(tmp_path: Path
                 writer.close()
             assert await answered(running, CALL) == 200
             assert running.descriptors <= before + 4
+
+    run(test)
+
+
+def test_many_large_bodies_at_once_do_not_take_the_container_s_memory(tmp_path: Path) -> None:
+    """Given 60 bodies within the limit that stop before their end, then most are refused, and others are served."""
+
+    async def test() -> None:
+        async with guarded(tmp_path) as running:
+            assert await answered(running, encode("POST", "/mcp", filled(b"1,"), ACCEPT)) == 400
+            before = running.resident
+            held = [await asyncio.open_connection("127.0.0.1", running.port) for _ in range(60)]
+            for _, writer in held:
+                writer.write(HEAD + b"content-length: %d\r\n\r\n" % BODY_LIMIT + b" " * (BODY_LIMIT - 1))
+            told = [asyncio.ensure_future(read_reply(reader)) for reader, _ in held]
+            await asyncio.wait(told, return_when=asyncio.FIRST_COMPLETED)
+            statuses = [await answered(running, CALL) for _ in range(50)]
+            assert statuses == [200] * 50
+            assert running.resident - before < 96 * MB
+            for _, writer in held:
+                writer.transport.abort()
+            answers = await asyncio.gather(*told, return_exceptions=True)
+            refused = [answer for answer in answers if isinstance(answer, Reply)]
+            assert {(answer.status, answer.headers["retry-after"]) for answer in refused} == {(503, "1")}
+            assert await answered(running, encode("POST", "/mcp", filled(b"1,"), ACCEPT)) == 400
 
     run(test)
 
