@@ -28,8 +28,8 @@ READY_RECHECK_SECONDS = 60.0
 CONFIG_RECHECK_SECONDS = 10.0
 """A node brings a changed ConfigMap into its pods within about a minute."""
 
-CONFLICT_RECHECK_SECONDS = 60.0
-"""Names held by objects that are not watched come free without an event."""
+UNWATCHED_RECHECK_SECONDS = 60.0
+"""What refuses may go away without an event: names, rights, volumes and Services of others are not watched."""
 
 _SHORTEST_WAIT, _LONGEST_WAIT = 1.0, 30.0
 _STATUS_TOOL_NAMES = 64
@@ -452,7 +452,7 @@ def _look_again_after(
     stands: bool,
 ) -> float | None:
     if refusal is not None and not stands:
-        return CONFLICT_RECHECK_SECONDS if refusal.condition is ConditionType.CONFLICT else None
+        return None if refusal.condition is ConditionType.ACCEPTED else UNWATCHED_RECHECK_SECONDS
     if verdicts[-1].status == "True":
         pending = any(verdict.reason is Reasons.CONFIG_PENDING for verdict in verdicts)
         return CONFIG_RECHECK_SECONDS if pending else READY_RECHECK_SECONDS

@@ -15,9 +15,11 @@ from modelservice_api.adapter_config import (
     ServerConfig,
     ToolsReport,
 )
+from modelservice_api.conditions import ConditionType, Reasons
 from modelservice_operator.core import plan, summary
 from modelservice_operator.core.issuers import AuthSettings
 from modelservice_operator.core.observed import AdapterObservation, Handshake, Observed, most_telling
+from modelservice_operator.core.refusal import Refusal
 
 UID = "6217c01a-db50"
 
@@ -120,6 +122,28 @@ def test_no_address_is_published_before_a_handshake_succeeded(
     assert conditions(told)[condition] == expected
     assert conditions(told)["Ready"] == ("False", expected[1])
     assert "address" not in told.status
+
+
+@pytest.mark.parametrize(
+    ("refusal", "seconds"),
+    [
+        (Refusal(reason=Reasons.NOT_PERMITTED, message="no"), summary.UNWATCHED_RECHECK_SECONDS),
+        (Refusal(reason=Reasons.TEMPLATE_REJECTED, message="no"), summary.UNWATCHED_RECHECK_SECONDS),
+        (
+            Refusal(condition=ConditionType.CONFLICT, reason=Reasons.FIELD_CONFLICT, message="no"),
+            summary.UNWATCHED_RECHECK_SECONDS,
+        ),
+        (Refusal(condition=ConditionType.ACCEPTED, reason=Reasons.OPTED_OUT, message="no"), None),
+    ],
+    ids=["a missing right", "a refused template", "a conflict", "what an event will tell"],
+)
+def test_what_refuses_is_looked_at_again_where_no_event_tells_that_it_is_gone(
+    refusal: Refusal, seconds: float | None
+) -> None:
+    seen = observed()
+    decided = plan.decide(seen)
+    told = summary.summarise(seen, decided, summary.Result(workload=seen.workload, refusal=refusal))
+    assert told.look_again_after == seconds
 
 
 def test_one_pod_whose_model_contradicts_the_spec_speaks_for_all() -> None:
