@@ -74,13 +74,7 @@ class Body:
         self._held += len(parts)
         try:
             more = True
-            while more:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    return
-                piece: bytes = message.get("body", b"")
-                self._held += len(piece)
-                parts += piece
+            while True:
                 if len(parts) > limit:
                     await self._refuse_size(inbound, send, limit)
                     return
@@ -89,7 +83,15 @@ class Body:
                     busy = "Too many large bodies are being read and answered; try again"
                     await requests.refuse(inbound, send, 503, busy, extra=_RETRY)
                     return
+                if not more:
+                    break
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    return
+                piece: bytes = message.get("body", b"")
                 more = message.get("more_body", False)
+                self._held += len(piece)
+                parts += piece
             inbound.body = bytes(parts)
             inbound.received = self._monotonic()
             await self._app(scope, receive, send)
