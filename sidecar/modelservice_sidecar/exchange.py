@@ -134,6 +134,7 @@ class Exchange:
         self._timers.clear()
         if self._watcher is not None:
             self._watcher.cancel()
+            self._watcher = None  # its error holds its frame and so us: a cycle for every call that was watched
 
     def _start_watching(self) -> None:
         self._watcher = self._loop.create_task(self._watch())

@@ -111,13 +111,14 @@ class _Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.reusable = False
+        self._parser = None  # it holds our methods: with it, all that hangs on us would wait for the collector
         exchange = self.exchange
         if exchange is None:
             return
         self.exchange = None
         if exchange.done.done():
             return
-        if exchange.status and self._parser is not None and self._ends_with_connection(exchange) and exc is None:
+        if exchange.status and self._ends_with_connection(exchange) and exc is None:
             self._finish(exchange)
         elif exchange.started:
             exchange.done.set_exception(
