@@ -64,6 +64,7 @@ generate: $(READY) ## write everything that is generated: CRDs, the chart's copy
 	$(PYTHON) -m modelservice_api.crdgen
 	mkdir -p helm/modelservice/crds && cp crds/*.yaml helm/modelservice/crds/
 	$(PYTHON) docs/generate.py
+	$(PYTHON) docs/performance.py
 
 # --- checks ---
 
@@ -77,6 +78,7 @@ lint: $(READY) ## ruff, mypy (strict), import-linter, and that generated files a
 	@for crd in crds/*.yaml; do cmp $$crd helm/modelservice/crds/$$(basename $$crd) || \
 		{ echo "the chart's CRDs are not the generated ones; run: make generate" >&2; exit 1; }; done
 	$(PYTHON) docs/generate.py --check
+	$(PYTHON) docs/performance.py --check
 
 .PHONY: test-fast
 test-fast: $(READY) ## lint, unit, contract and integration tests; no container engine, no kind

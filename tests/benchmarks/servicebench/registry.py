@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from servicebench import (
+    adapter_auth,
     adapter_call,
+    adapter_chain,
+    adapter_memory,
     adapter_overload,
     adapter_rss,
     adapter_scrape,
@@ -30,6 +33,9 @@ BENCHMARKS: dict[str, Benchmark] = {
         adapter_start,
         adapter_scrape,
         adapter_call,
+        adapter_chain,
+        adapter_memory,
+        adapter_auth,
         adapter_overload,
         batcher,
         openai_stream,
