@@ -59,7 +59,7 @@ class Body:
             return
         body: bytes = message.get("body", b"")
         if message.get("more_body", False):
-            await self._read_on(bytearray(body), inbound, scope, receive, send)
+            await self._read_on(bytearray(body), inbound, scope, receive, send)  # which alone keeps it
         elif len(body) > limit:
             await self._refuse_size(inbound, send, limit)
         else:
@@ -71,32 +71,34 @@ class Body:
         """The rest of a body that did not come at once, which counts as held until it is answered."""
         limit = self._limit()
         most = max(HELD, 2 * limit)
-        self._held += len(parts)
+        size = len(parts)
+        self._held += size
         try:
             more = True
-            while True:
-                if len(parts) > limit:
-                    await self._refuse_size(inbound, send, limit)
-                    return
-                if self._held > most:
-                    self._on_reject("bodies_held")
-                    busy = "Too many large bodies are being read and answered; try again"
-                    await requests.refuse(inbound, send, 503, busy, extra=_RETRY)
-                    return
-                if not more:
-                    break
+            while more and size <= limit and self._held <= most:
                 message = await receive()
                 if message["type"] == "http.disconnect":
                     return
                 piece: bytes = message.get("body", b"")
                 more = message.get("more_body", False)
+                size += len(piece)
                 self._held += len(piece)
                 parts += piece
-            inbound.body = bytes(parts)
-            inbound.received = self._monotonic()
-            await self._app(scope, receive, send)
+            if size <= limit and self._held <= most:
+                inbound.body = bytes(parts)
+                del parts
+                inbound.received = self._monotonic()
+                await self._app(scope, receive, send)
+                return
+            del parts  # what is refused is not kept while the refusal is written
+            if size > limit:
+                await self._refuse_size(inbound, send, limit)
+            else:
+                self._on_reject("bodies_held")
+                busy = "Too many large bodies are being read and answered; try again"
+                await requests.refuse(inbound, send, 503, busy, extra=_RETRY)
         finally:
-            self._held -= len(parts)
+            self._held -= size
 
     async def _refuse_size(self, inbound: Inbound, send: Send, limit: int) -> None:
         self._on_reject("body_size")
