@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from modelservice_api.adapter_config import AdapterConfig, BackendReport, BackendType
+from modelservice_api.adapter_config import AdapterConfig, BackendReport, BackendState, BackendType
 from modelservice_sidecar.backends import probe
 from modelservice_sidecar.backends.base import Backend, Description
 from modelservice_sidecar.core.errors import DescribeError
@@ -25,6 +25,10 @@ class Pace:
     first: float = 0.1
     slowest: float = 5.0
     steady: float = 10.0
+
+    def after(self, delay: float, state: BackendState) -> float:
+        """The next wait after one that found nothing. What is there and wrong changes seldom, and a look may cost a process."""
+        return min(delay * 2, self.slowest * (12 if state == "Invalid" else 1))
 
 
 _UNDER_WAY: Final = frozenset({"Discovering", "WarmingUp", "Unreachable"})
@@ -66,7 +70,7 @@ class Discovery:
             found = await self.attempt()
             self._looked.set()
             wait = self._pace.steady if found else delay
-            delay = self._pace.first if found else min(delay * 2, self._pace.slowest)
+            delay = self._pace.first if found else self._pace.after(delay, self.report.state)
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait):
                     await self._now.wait()

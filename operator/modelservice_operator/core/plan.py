@@ -63,6 +63,8 @@ class Plan:
     rendered: Rendered | None = None
     injected: bool = False
     """Whether the adapter already stands in the template as rendered."""
+    stands_alone: bool = False
+    """Standalone mode: the template meant is that of the adapter's own Deployment."""
     repairs_drift: bool = False
 
 
@@ -269,6 +271,7 @@ def _decide_standalone(case: checks.Case) -> Plan:
         backend=target,
         rendered=rendered,
         injected=injected,
+        stands_alone=True,
     )
 
 

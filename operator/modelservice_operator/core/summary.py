@@ -179,9 +179,10 @@ def _injected(plan: Plan, refusal: Refusal | None, *, stands: bool) -> _Verdict:
             message=plan.held_back.message,
         )
     where = f" Port {plan.rendered.ports.mcp}, image {plan.rendered.image}." if plan.rendered else ""
-    return _Verdict(
-        type=ConditionType.INJECTED, status="True", reason=Reasons.INJECTED, message=Reasons.INJECTED.sentence + where
-    )
+    sentence = Reasons.INJECTED.sentence
+    if plan.stands_alone:
+        sentence = "The adapter is a Deployment of its own; the workload is as its owner left it."
+    return _Verdict(type=ConditionType.INJECTED, status="True", reason=Reasons.INJECTED, message=sentence + where)
 
 
 def _discovered(observed: Observed) -> _Verdict:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from modelservice_api.adapter_config import ToolAnnotationsConfig, ToolOverride, ToolsConfig
+from modelservice_api.adapter_config import BackendState, ToolAnnotationsConfig, ToolOverride, ToolsConfig
 from modelservice_sidecar import validation
 from modelservice_sidecar.backends import http_failure, openapi_answer
 from modelservice_sidecar.backends.event_stream import PieceReader, stream_kind
@@ -18,6 +18,7 @@ from modelservice_sidecar.config_file import BadDocumentError, ConfigFile
 from modelservice_sidecar.core import catalogue, errors, rpc
 from modelservice_sidecar.core.catalogue import ToolSpec
 from modelservice_sidecar.core.errors import CallError, OverloadedError
+from modelservice_sidecar.discovery import Pace
 from modelservice_sidecar.log import LineWriter
 from modelservice_sidecar.mcp_http import Accepts, is_json, read_accept
 from modelservice_sidecar.pipeline.concurrency import Limiter
@@ -331,3 +332,19 @@ def test_a_reader_that_reads_nothing_costs_bounded_memory_and_is_told_what_it_mi
     finally:
         os.close(reading)
         os.close(writing)
+
+
+# Discovery
+
+
+def test_what_is_there_and_wrong_is_looked_at_less_and_less_often() -> None:
+    pace = Pace(first=1, slowest=4, steady=10)
+
+    def waits(state: BackendState) -> list[float]:
+        found = [pace.first]
+        for _ in range(7):
+            found.append(pace.after(found[-1], state))
+        return found
+
+    assert waits("Unreachable") == [1, 2, 4, 4, 4, 4, 4, 4]
+    assert waits("Invalid") == [1, 2, 4, 8, 16, 32, 48, 48]
