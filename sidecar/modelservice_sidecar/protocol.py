@@ -24,7 +24,8 @@ class Limits:
 
     `first_byte`: from connecting to the first byte. `head`: from a head's first byte to its last. `body`: for a whole body,
     which must also come at `body_rate` bytes per second after `body_grace`. `stalled`: how long a reader may take nothing.
-    `linger`: how long an idle connection may still send a request when the server stops.
+    `linger`: how long an idle connection may still send a request when the server stops. `pipelined` and `waiting`: how many
+    requests may wait behind one another on one connection, and on all of them: a few bytes each cost kilobytes.
     """
 
     head_bytes: int = 32 * 1024
@@ -39,6 +40,8 @@ class Limits:
     tick: float = 1.0
     connections: int = 2048
     framing_overhead: int = 64 * 1024
+    pipelined: int = 256
+    waiting: int = 4096
 
 
 class _Phase(IntEnum):
@@ -88,6 +91,12 @@ class _HeadWithBody:
         return self._transport.is_closing()
 
 
+class _Line:
+    """How many requests wait behind others on all connections of one port."""
+
+    length = 0
+
+
 class _RefusedError(Exception):
     """Raised inside a parser callback to stop the parser."""
 
@@ -96,6 +105,7 @@ class LimitedProtocol(HttpToolsProtocol):
     """One connection. Subclassed by `limited` to carry its limits."""
 
     limits: ClassVar[Limits] = Limits()
+    line: ClassVar[_Line] = _Line()
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -126,6 +136,8 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._timer is not None:
             self._timer.cancel()
         super().connection_lost(exc)
+        self.line.length -= len(self.pipeline)
+        self.pipeline.clear()
         answering = self._answering
         if answering is not None and not answering.response_complete:
             answering.disconnected = True
@@ -189,8 +201,8 @@ class LimitedProtocol(HttpToolsProtocol):
         self._raw = 0
         before = self._current
         super().on_headers_complete()
-        if len(self.pipeline) == 1:
-            self._answering = before
+        if self.pipeline:
+            self._note_waiting(before)
         if self.scope["method"] != "HEAD":  # whose answer has no body to wait for
             self.cycle.transport = cast("asyncio.Transport", _HeadWithBody(self.transport))
         if self._leaving:
@@ -215,8 +227,9 @@ class LimitedProtocol(HttpToolsProtocol):
             self.transport.close()
         if self._phase is _Phase.BUSY and not self.pipeline:
             self._phase = _Phase.IDLE
-        if self.pipeline:
+        if self.pipeline and not self.transport.is_closing():
             self._answering = self.pipeline[-1][0]
+            self.line.length -= 1
         super().on_response_complete()
 
     def shutdown(self) -> None:
@@ -282,6 +295,14 @@ class LimitedProtocol(HttpToolsProtocol):
                 return
         self._look_again()
 
+    def _note_waiting(self, before: RequestResponseCycle | None) -> None:
+        """The newest request waits behind others; `before` is the one that came just before it."""
+        if len(self.pipeline) == 1:
+            self._answering = before
+        self.line.length += 1
+        if len(self.pipeline) > self.limits.pipelined or self.line.length > self.limits.waiting:
+            self._stop(503, "Too many requests wait on this connection")
+
     def _has_left(self) -> bool:
         """Whether the peer has closed its side; asked of the kernel, for there may be unread bytes before the end."""
         poller = select.poll()
@@ -341,4 +362,6 @@ class LimitedProtocol(HttpToolsProtocol):
 
 def limited(limits: Limits) -> type[asyncio.Protocol]:
     """A protocol class with these limits, as uvicorn wants it: a class, not an instance."""
-    return cast("type[asyncio.Protocol]", type("LimitedProtocol", (LimitedProtocol,), {"limits": limits}))
+    return cast(
+        "type[asyncio.Protocol]", type("LimitedProtocol", (LimitedProtocol,), {"limits": limits, "line": _Line()})
+    )

@@ -14,6 +14,7 @@ from adapter_harness import (
     modern_body,
     modern_headers,
     modern_meta,
+    read_reply,
     request,
     run,
 )
@@ -56,6 +57,29 @@ def test_a_caller_may_leave_at_any_byte_and_nothing_stays_behind(request_bytes: 
             model.fault = "none"
             assert (await running.call("act"))["isError"] is False
             assert running.lines.of("fault") == []
+
+    run(test)
+
+
+def test_requests_that_wait_behind_one_another_are_bounded_and_counted_rightly() -> None:
+    """Given a call that hangs and ten thousand tiny requests behind it, many times over, then each such connection is cut,
+    its call ends, and two hundred requests in one piece are answered in order."""
+
+    async def test() -> None:
+        async with faulty_model() as model, adapter(model.port) as running:
+            model.fault = "hang"
+            for _ in range(30):
+                reader, writer = await asyncio.open_connection("127.0.0.1", running.port)
+                writer.write(WHOLE + b"GET /x HTTP/1.1\r\nhost: a\r\n\r\n" * 10_000)
+                with contextlib.suppress(ConnectionError):
+                    await reader.read()  # ends because the adapter closes
+                writer.close()
+            await until(lambda: model.hanging == 0 and running.adapter.calls.in_flight == 0)
+            reader, writer = await asyncio.open_connection("127.0.0.1", running.port)
+            bodies = [modern_body("tools/list", message_id=number) for number in range(200)]
+            writer.write(b"".join(encode("POST", "/mcp", body, modern_headers("tools/list")) for body in bodies))
+            assert [(await read_reply(reader)).json["id"] for _ in bodies] == list(range(200))
+            writer.close()
 
     run(test)
 
