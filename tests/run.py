@@ -20,6 +20,7 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 RESULTS = REPOSITORY / "build" / "test"
+SERVERS = ("kserve", "mlserver", "onnx", "redis", "torch", "transformers", "triton", "tvm")
 SUITES = ("unit", "contract", "integration", "e2e")
 
 
@@ -74,6 +75,9 @@ def run_lint() -> Counts:
 
 def prepare(names: list[str]) -> None:
     """Makes what takes long before any test's time limit runs: on a new machine that is Kubernetes itself."""
+    if {"integration", "e2e"} & set(names):
+        # Real model servers: several gigabytes the first time, kept below the cache folder.
+        subprocess.run([sys.executable, "tests/support/venvs.py", *SERVERS], cwd=REPOSITORY, check=False)
     if "e2e" in names:
         run_localcluster("prepare")
     elif {"contract", "integration"} & set(names):
