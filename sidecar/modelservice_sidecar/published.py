@@ -98,7 +98,9 @@ def publish(specs: Sequence[ToolSpec], config: ToolsConfig, notes: Sequence[str]
     usable = [without_output.get(spec.name, spec) for spec in specs if spec.name not in unusable]
     built = catalogue.build(usable, config, said)
     tools = {
-        tool.name: _published_tool(tool, check_arguments=checks[tool.spec.name][0], check_answer=checks[tool.spec.name][1])
+        tool.name: _published_tool(
+            tool, check_arguments=checks[tool.spec.name][0], check_answer=checks[tool.spec.name][1]
+        )
         for tool in built.tools
     }
     return Published(catalogue=built, tools=tools)

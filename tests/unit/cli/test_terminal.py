@@ -91,7 +91,8 @@ def test_whoever_interrupts_the_command_leaves_no_kubectl_behind(
 ) -> None:
     os.mkfifo(tmp_path / "pid")
     process = subprocess.Popen(
-        [sys.executable, "-m", "modelservice_cli", "logs", "fraud", "--follow"],
+        # Whoever runs the tests in the background of a shell has made them deaf to SIGINT.
+        ["env", "--default-signal", sys.executable, "-m", "modelservice_cli", "logs", "fraud", "--follow"],
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
