@@ -186,6 +186,10 @@ class Reasons:
         "check include, exclude, filter and models.",
     )
 
+    TOOL_DEFINITION_CHANGED = Reason(
+        name="ToolDefinitionChanged",
+        sentence="What clients read about the tools has changed; look whether the model server's new words are meant.",
+    )
     MODEL_SPEC_CONFLICT = Reason(
         name="ModelSpecConflict",
         sentence="The model takes or gives other tensors than spec.model says; no call reaches it until they agree.",

@@ -73,6 +73,7 @@ TOLD_OTHERWISE = [
     Reasons.AUTH_NOT_ENFORCED,
     Reasons.DISCOVERING,
     Reasons.WARMING_UP,
+    Reasons.TOOL_DEFINITION_CHANGED,  # tools-watched
     Reasons.ROLLING_OUT,
     Reasons.ROLLOUT_PAUSED,
     Reasons.ROLLOUT_STALLED,

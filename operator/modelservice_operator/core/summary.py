@@ -108,7 +108,7 @@ def summarise(observed: Observed, plan: Plan, result: Result) -> Summary:
     status |= _facts(observed, plan, verdicts, stands=stands)
     return Summary(
         status=status,
-        events=_events(verdicts, old, plan, result),
+        events=(*_events(verdicts, old, plan, result), *_changed_tools(observed, status)),
         look_again_after=_look_again_after(verdicts, conditions, refusal, observed.now, stands=stands),
     )
 
@@ -442,6 +442,22 @@ def _events(
             ),
         )
     return tuple(told.values())
+
+
+def _changed_tools(observed: Observed, status: Mapping[str, Any]) -> list[Told]:
+    """Tools are instructions to a language model: who changes them behind a name that is trusted must be seen (OWASP MCP)."""
+    before: Mapping[str, Any] = (observed.model_service.get("status") or {}).get("tools") or {}
+    now: Mapping[str, Any] = status.get("tools") or {}
+    if not before.get("hash") or not now.get("hash") or before["hash"] == now["hash"]:
+        return []
+    old, new = set(before.get("names") or ()), set(now.get("names") or ())
+    parts = [
+        f"added {', '.join(sorted(new - old))}" if new - old else "",
+        f"gone {', '.join(sorted(old - new))}" if old - new else "",
+    ]
+    what = "; ".join(part for part in parts if part) or "the same names with other definitions"
+    message = f"{Reasons.TOOL_DEFINITION_CHANGED.sentence} Now: {what} ({now['hash'][:19]}…)."
+    return [Told(reason=Reasons.TOOL_DEFINITION_CHANGED, message=message, warning=True)]
 
 
 def _look_again_after(

@@ -314,3 +314,21 @@ def test_a_server_that_answers_without_a_token_is_not_verified_where_tokens_are_
     seen = dataclasses.replace(first, workload=adopted(deployment(), rendered, uid=UID), adapters=answers)
     told = summary.summarise(seen, plan.decide(seen), summary.Result(workload=seen.workload))
     assert conditions(told)["Verified"] == verified
+
+
+@pytest.mark.promise("tools-watched")
+@pytest.mark.parametrize(
+    ("before", "said"),
+    [
+        ({"count": 2, "hash": "sha256:2", "names": ["predict", "train"]}, None),
+        ({}, None),
+        ({"count": 2, "hash": "sha256:1", "names": ["predict", "train"]}, "the same names with other definitions"),
+        ({"count": 2, "hash": "sha256:1", "names": ["predict", "delete"]}, "added train; gone delete"),
+    ],
+    ids=["the same", "the first", "other words", "other tools"],
+)
+def test_a_change_of_the_tools_is_an_event_that_says_what_changed(before: dict[str, Any], said: str | None) -> None:
+    told = running(AdapterObservation(ready_endpoints=1, report=report("Ready"), handshake=SHAKEN), tools=before)
+    events = [event.message for event in told.events if event.reason.name == "ToolDefinitionChanged"]
+    assert len(events) == (said is not None)
+    assert said is None or said in events[0]
