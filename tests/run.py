@@ -76,18 +76,27 @@ def run_lint() -> Counts:
 def prepare(names: list[str]) -> None:
     """Makes what takes long before any test's time limit runs: on a new machine that is Kubernetes itself."""
     if {"integration", "e2e"} & set(names):
+        # TVM links with a C++ compiler; Triton's models embed Python.
+        run_code(
+            "from localcluster import packages, settings; logs = settings.read_folders().logs; "
+            "packages.require(['g++'], log=logs / 'install-compiler.log'); "
+            "packages.require_libpython(log=logs / 'install-libpython.log')"
+        )
         # Real model servers: several gigabytes the first time, kept below the cache folder.
         subprocess.run([sys.executable, "tests/support/venvs.py", *SERVERS], cwd=REPOSITORY, check=False)
     if "e2e" in names:
         run_localcluster("prepare")
     elif {"contract", "integration"} & set(names):
-        code = (
+        run_code(
             "from localcluster import programs, settings as s; p = programs.Programs(folders=s.read_folders()); "
             "p.kube(); p.tool(programs.HELM)"
         )
-        subprocess.run(
-            [sys.executable, "-c", code], cwd=REPOSITORY, env={**os.environ, "PYTHONPATH": "tests/cluster"}, check=False
-        )
+
+
+def run_code(code: str) -> None:
+    """A few lines with the cluster command's modules. What goes wrong there the tests will tell."""
+    environment = {**os.environ, "PYTHONPATH": "tests/cluster"}
+    subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, env=environment, check=False)
 
 
 def run_end_to_end() -> Counts:

@@ -12,6 +12,8 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+from modelservice_api.adapter_config import Datatype
+
 Name = Annotated[str, Field(max_length=253, min_length=1)]
 ToolName = Annotated[str, Field(max_length=64, min_length=1, pattern=r"^[A-Za-z0-9_-]+$")]
 DiscoveredName = Annotated[str, Field(max_length=256, min_length=1)]
@@ -111,22 +113,7 @@ class TensorSpec(_Type):
     """One declared tensor. A dimension of -1 is free."""
 
     name: ShortText
-    datatype: Literal[
-        "BOOL",
-        "UINT8",
-        "UINT16",
-        "UINT32",
-        "UINT64",
-        "INT8",
-        "INT16",
-        "INT32",
-        "INT64",
-        "FP16",
-        "BF16",
-        "FP32",
-        "FP64",
-        "BYTES",
-    ]
+    datatype: Datatype
     shape: Annotated[tuple[Annotated[int, Field(ge=-1, le=2**31 - 1)], ...], Field(max_length=16)]
 
 

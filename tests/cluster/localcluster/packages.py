@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
+import sysconfig
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -17,6 +19,7 @@ PACKAGE_OF = {
     "debootstrap": "debootstrap debian-archive-keyring",
     "docker": "docker.io",
     "dockerd": "docker.io",
+    "g++": "g++",
     "ip": "iproute2",
     "iptables": "iptables",
     "nsenter": "util-linux",
@@ -42,7 +45,27 @@ def require(programs: Iterable[str], *, log: Path) -> None:
     absent = [program for program in programs if find(program) is None]
     if not absent:
         return
-    missing = sorted({package for program in absent for package in PACKAGE_OF[program].split()})
+    command = _install(sorted({package for program in absent for package in PACKAGE_OF[program].split()}), log)
+    still_absent = [program for program in absent if find(program) is None]
+    if still_absent:
+        raise ClusterError(f"{', '.join(still_absent)}: not there after `{command}`; install it and put it on PATH")
+
+
+def require_libpython(*, log: Path) -> None:
+    """Installs Python's shared library where the one that runs this came without it: Triton's Python models embed it.
+
+    Raises:
+        ClusterError: It is missing and cannot be installed.
+    """
+    name = f"libpython{sys.version_info.major}.{sys.version_info.minor}"
+    file = f"{name}.so.1.0"
+    folders = [Path(str(sysconfig.get_config_var("LIBDIR"))), *Path("/usr/lib").glob("*-linux-gnu")]
+    if not any((folder / file).exists() for folder in folders):
+        _install([name], log)
+
+
+def _install(missing: list[str], log: Path) -> str:
+    """Installs packages; the command by which a person would."""
     command = "apt-get install --no-install-recommends " + " ".join(missing)
     if os.geteuid() != 0 or find("apt-get") is None:
         raise ClusterError(f"missing programs; get them as root on Debian or Ubuntu with: {command}")
@@ -51,9 +74,7 @@ def require(programs: Iterable[str], *, log: Path) -> None:
         processes.run_watched(["apt-get", "update", "-q"], step=step, log=log, env=environment)
         install = ["apt-get", "install", "-q", "-y", "--no-install-recommends", *missing]
         processes.run_watched(install, step=step, log=log, env=environment)
-    still_absent = [program for program in absent if find(program) is None]
-    if still_absent:
-        raise ClusterError(f"{', '.join(still_absent)}: not there after `{command}`; install it and put it on PATH")
+    return command
 
 
 def require_go() -> str:

@@ -93,7 +93,7 @@ def test_a_path_item_behind_a_reference_is_followed_and_one_bad_operation_costs_
     ("servers", "target"),
     [
         ([{"url": "https://elsewhere.example/api/v1/"}], "/api/v1/x"),
-        ([{"url": "/root"}, {"url": "/other"}], "/root/x"),
+        ([{"url": "/base"}, {"url": "/other"}], "/base/x"),
         ([{"url": "beside"}], "/docs/beside/x"),
         ([{"url": "//elsewhere.example/a"}], "/a/x"),
         ([{"url": "https://{host}/{base}/v2", "variables": {"base": {"default": "api"}}}], "/api/v2/x"),
