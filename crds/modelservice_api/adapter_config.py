@@ -13,6 +13,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
+from modelservice_api.wellknown import NEVER_FORWARDED
+
 BackendType = Literal["Auto", "OpenAPI", "V2", "OpenAI", "TVM", "Torch", "ONNX"]
 """What this version's adapter can speak. `Auto` probes; it is never the answer in a report that says `Ready`."""
 
@@ -103,9 +105,20 @@ class ArtifactConfig(_Document):
     python: str = ""
 
 
+class CredentialConfig(_Document):
+    """How the adapter shows itself to the model server: a header with the value of MODELSERVICE_BACKEND_CREDENTIAL.
+
+    `scheme` and a blank stand before the value; empty leaves the value alone.
+    """
+
+    header: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")] = "authorization"
+    scheme: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{0,32}$")] = "Bearer"
+
+
 class BackendConfig(_Document):
     """How to speak to the model server. Its address is not here: always loopback, port from the arguments.
 
+    `forward_headers` are the caller's headers that go on to the model server, in lower case; no others do.
     `tvm`, `torch` and `onnx` are models that the adapter runs itself. Only the block of `type` is looked at; with `Auto`, the
     first of these three that names a file decides.
     """
@@ -114,9 +127,18 @@ class BackendConfig(_Document):
     open_api: OpenAPIConfig = Field(default=OpenAPIConfig(), alias="openAPI")
     v2: V2Config = V2Config()
     open_ai: OpenAIConfig = Field(default=OpenAIConfig(), alias="openAI")
+    forward_headers: tuple[Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")], ...] = ()
+    credential: CredentialConfig | None = None
     tvm: tuple[ArtifactConfig, ...] = ()
     torch: tuple[ArtifactConfig, ...] = ()
     onnx: tuple[ArtifactConfig, ...] = ()
+
+    @model_validator(mode="after")
+    def _forwards_no_credentials(self) -> "BackendConfig":
+        wrong = [name for name in self.forward_headers if name in NEVER_FORWARDED or name.startswith("mcp-")]
+        if wrong:
+            raise ValueError(f"forwardHeaders names {', '.join(wrong)}, which never go on to a model server")
+        return self
 
 
 class TensorConfig(_Document):

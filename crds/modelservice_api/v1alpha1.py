@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from modelservice_api.adapter_config import Datatype
+from modelservice_api.wellknown import NEVER_FORWARDED
 
 Name = Annotated[str, Field(max_length=253, min_length=1)]
 ToolName = Annotated[str, Field(max_length=64, min_length=1, pattern=r"^[A-Za-z0-9_-]+$")]
@@ -81,11 +82,30 @@ class ArtifactBackend(_Type):
     function: ShortText = "main"
 
 
+class SecretKeyRef(_Type):
+    """A key of a Secret in the same namespace."""
+
+    name: Name
+    key: Annotated[str, Field(max_length=253, min_length=1)] = "token"
+
+
+class BackendCredential(_Type):
+    """How the adapter shows itself to a model server that asks for it: a header, its value from a Secret.
+
+    The kubelet gives the value to the adapter's container; the operator never reads it. `scheme` and a blank stand before it.
+    """
+
+    secret_key_ref: SecretKeyRef
+    header: Annotated[str, Field(max_length=63, pattern=r"^[a-z0-9][a-z0-9-]*$")] = "authorization"
+    scheme: Annotated[str, Field(max_length=32, pattern=r"^[A-Za-z0-9_-]*$")] = "Bearer"
+
+
 class Backend(_Type):
     """The model server inside the pod. The adapter reaches it on loopback; there is no host to configure.
 
     In Standalone mode it is reached through a Service that selects the workload's pods; `service` says which, where there are
-    several.
+    several. `forwardHeaders` are the caller's headers, in lower case, that go on to the model server; no others do, and
+    credentials never.
     """
 
     type: Literal["Auto", "OpenAPI", "V2", "OpenAI", "TVM", "Torch", "ONNX"] = "Auto"
@@ -98,6 +118,10 @@ class Backend(_Type):
     tvm: ArtifactBackend | None = None
     torch: ArtifactBackend | None = None
     onnx: ArtifactBackend | None = None
+    forward_headers: Annotated[
+        tuple[Annotated[str, Field(max_length=63, pattern=r"^[a-z0-9][a-z0-9-]*$")], ...], Field(max_length=16)
+    ] = ()
+    credential: BackendCredential | None = None
 
     cel: ClassVar[tuple[tuple[str, str], ...]] = (
         ("!has(self.openAPI) || self.type in ['Auto', 'OpenAPI']", "openAPI needs type Auto or OpenAPI"),
@@ -106,6 +130,14 @@ class Backend(_Type):
         ("!has(self.tvm) || self.type in ['Auto', 'TVM']", "tvm needs type Auto or TVM"),
         ("!has(self.torch) || self.type in ['Auto', 'Torch']", "torch needs type Auto or Torch"),
         ("!has(self.onnx) || self.type in ['Auto', 'ONNX']", "onnx needs type Auto or ONNX"),
+        (
+            (
+                "!has(self.forwardHeaders) || self.forwardHeaders.all(name, !name.startsWith('mcp-') && !(name in ["
+                + ", ".join(f"'{name}'" for name in sorted(NEVER_FORWARDED))
+                + "]))"
+            ),
+            "forwardHeaders may not name credentials, MCP's own headers, or those that the adapter sets itself",
+        ),
     )
 
 

@@ -56,6 +56,25 @@ FIELD_MANAGER_PREFIX: Final = "modelservice-operator"
 ADAPTER_CONTAINER: Final = "mcp-adapter"
 CONFIG_VOLUME: Final = "modelservice-config"
 CONFIG_MOUNT_PATH: Final = "/etc/modelservice"
+CREDENTIAL_VARIABLE: Final = "MODELSERVICE_BACKEND_CREDENTIAL"
+"""In the adapter's container: what the model server asks of the adapter, from a Secret that only the kubelet reads."""
+
+NEVER_FORWARDED: Final = frozenset(
+    {"authorization", "proxy-authorization", "cookie", "host", "connection", "content-length", "content-type", "te"}
+    | {
+        "content-encoding",
+        "expect",
+        "keep-alive",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+        "accept",
+        "accept-encoding",
+    }
+    | {"traceparent", "tracestate", "x-request-id"}
+)
+"""Headers of callers that never go on to a model server: credentials, framing, and what the adapter sets itself."""
+
 CONFIG_KEY: Final = "config.json"
 PATCH_KEY: Final = "patch.yaml"
 """In Manual mode: what the workload's owner commits, as a strategic merge patch."""

@@ -6,11 +6,13 @@ arguments because old and new pods of a rollout read one ConfigMap; everything e
 
 import argparse
 import asyncio
+import os
 import sys
 from pathlib import Path
 
 import uvloop
 
+from modelservice_api import wellknown
 from modelservice_api.adapter_config import AdapterConfig, AuthConfig
 from modelservice_sidecar.app import Adapter, Options, create_app
 from modelservice_sidecar.config_file import BadDocumentError, ConfigFile
@@ -31,7 +33,12 @@ def main(arguments: list[str] | None = None) -> int:
     config = load(file, writer, named=options.config is not None)
     adapter = create_app(
         config,
-        options=Options(backend_host=options.backend_host, backend_port=options.backend_port, config_file=file),
+        options=Options(
+            backend_host=options.backend_host,
+            backend_port=options.backend_port,
+            config_file=file,
+            credential=credential(),
+        ),
         writer=writer,
     )
     listen = Listen(
@@ -71,6 +78,18 @@ def load(file: ConfigFile, writer: LineWriter, *, named: bool) -> AdapterConfig:
         writer.event("config_missing", message=f"There is no {file.path}; starting with the defaults.")
         return AdapterConfig()
     return config
+
+
+def credential() -> str:
+    """What the model server asks of the adapter: in the environment, and nowhere else from here on.
+
+    Raises:
+        SystemExit: it cannot be a header's value; says so without showing it.
+    """
+    value = os.environ.pop(wellknown.CREDENTIAL_VARIABLE, "").strip()
+    if not all("\x20" <= letter <= "\x7e" for letter in value):
+        raise SystemExit(f"{wellknown.CREDENTIAL_VARIABLE} holds letters that no HTTP header may have")
+    return value
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -69,6 +69,8 @@ class Options:
     pace: Pace = field(default_factory=Pace)
     timing: Timing = field(default_factory=Timing)
     key_pace: KeyPace = field(default_factory=KeyPace)
+    credential: str = field(default="", repr=False)
+    """What the model server asks of the adapter; sent as `backend.credential` of the config document says."""
 
 
 class Adapter:
@@ -90,6 +92,7 @@ class Adapter:
             options.backend_port,
             max_connections=config.limits.max_concurrency + _SPARE_CONNECTIONS,
         )
+        self._pool.credential = _credential(config, options.credential)
         self._file = options.config_file
         self.config_error = "" if self._file is None else self._file.problem
         """What is wrong with a newer document than the one that is obeyed."""
@@ -260,6 +263,7 @@ class Adapter:
             self._verifier.configure(config.auth)
         self._gate = self._find_gate(config)
         self._pool.resize(config.limits.max_concurrency + _SPARE_CONNECTIONS)
+        self._pool.credential = _credential(config, self._options.credential)
         if config.peers != before.peers:
             # Calls in flight keep the old peers until they end; their connections are never reused.
             self._peers = self._find_peers(config)
@@ -459,6 +463,14 @@ def _redactor(config: LoggingConfig) -> Redactor | None:
     if config.bodies == "Off":
         return None
     return Redactor(config.redact_keys, config.redact_patterns, config.max_body_bytes)
+
+
+def _credential(config: AdapterConfig, value: str) -> tuple[str, str] | None:
+    """The header by which the adapter shows itself to the model server, `None` where it has nothing to show."""
+    settings = config.backend.credential
+    if settings is None or not value:
+        return None
+    return settings.header, f"{settings.scheme} {value}".strip()
 
 
 def _report(description: Description, published: Published) -> BackendReport:

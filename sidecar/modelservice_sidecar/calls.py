@@ -25,6 +25,7 @@ from modelservice_sidecar.core.errors import (
     InvalidArgumentsError,
     UnknownToolError,
 )
+from modelservice_sidecar.core.mcp import Headers
 from modelservice_sidecar.core.redaction import Redactor
 from modelservice_sidecar.core.tensors import Tensor
 from modelservice_sidecar.core.trace import Ids
@@ -57,6 +58,8 @@ class Snapshot:
         """The same, with the tools that this caller may see."""
         return self if self.access.sees_all(identity) else replace(self, published=self.for_anonymous)
 
+
+_NO_HEADERS: Final[dict[str, str]] = {}
 
 FIRST_WAIT: Final = 5.0
 """Seconds that a call waits for a model server that was never seen: a pod can get calls in the moment it comes up."""
@@ -96,9 +99,11 @@ class Calls:
         identity: Identity | None = None,
         credentials: str | None = None,
         wants_tensors: bool = False,
+        headers: Headers | None = None,
     ) -> Answer:
         """Run the tool; `record` learns what happened. The caller finishes the record with `finish`.
 
+        Of `headers`, the request's, go on to the model server those that the configuration names.
         `identity` and `credentials` are the request's (`Inbound`); the latter only ever goes to another pod's adapter. With
         `wants_tensors`, arguments may be tensors, and a tool whose results are tensors answers with them.
 
@@ -135,6 +140,7 @@ class Calls:
             identity=identity,
             wants_tensors=wants_tensors,
             steps=record.steps,
+            headers=_forwarded(now.config.backend.forward_headers, headers),
         )
         if now.redactor is not None:
             record.input = now.redactor.show(arguments)
@@ -218,6 +224,12 @@ def _told(answer: Answer) -> object:
 def new_record(ids: Ids, era: str, bytes_in: int) -> CallRecord:
     """The record of a call that begins now."""
     return CallRecord(ids=ids, era=era, bytes_in=bytes_in)
+
+
+def _forwarded(names: tuple[str, ...], headers: Headers | None) -> dict[str, str]:
+    if not names or headers is None:
+        return _NO_HEADERS
+    return {name: value for name in names if (value := headers.get(name)) is not None}
 
 
 def _shown(name: str) -> str:

@@ -168,6 +168,7 @@ class McpEndpoint:
                     on_progress=on_progress,
                     identity=inbound.identity,
                     credentials=inbound.credentials,
+                    headers=inbound.headers,
                 )
                 result = _result(answer)
             except CallError as error:

@@ -150,6 +150,7 @@ def _request(
             (b"x-request-id", context.ids.request_id.encode("ascii")),
             (b"traceparent", traceparent.encode("ascii")),
             *([(b"tracestate", context.ids.state.encode("ascii"))] if context.ids.state else []),
+            *((name.encode("ascii"), value.encode("latin-1")) for name, value in context.headers.items()),
             (HEADER.encode("ascii"), b"1"),
             *([(b"authorization", credentials.encode("latin-1"))] if credentials is not None else []),
         ],

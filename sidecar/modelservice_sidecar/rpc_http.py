@@ -179,6 +179,7 @@ class RpcEndpoint:
                 handed_over=inbound.headers.get(peers.HEADER) is not None,
                 identity=identity,
                 credentials=inbound.credentials,
+                headers=inbound.headers,
                 wants_tensors=form.read_tensors is not None,
             )
             return _call_result(answer)

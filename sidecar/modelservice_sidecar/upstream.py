@@ -250,6 +250,8 @@ class Pool:
         self._tls = tls
         self._port = port
         self._max = max_connections
+        self.credential: tuple[str, str] | None = None
+        """A header, name and value, that every request carries."""
         self._idle: deque[_Connection] = deque()
         self._open: set[_Connection] = set()
         self._waiters: deque[asyncio.Future[None]] = deque()
@@ -279,7 +281,7 @@ class Pool:
             BackendDisconnectedError: the connection ended before the answer did.
             BackendAnswerInvalidError, BackendAnswerTooLargeError: the answer breaks HTTP or a bound.
         """
-        wire = _encode(request, self.address)
+        wire = _encode(request, self.address, self.credential)
         connection, reused = await self._acquire()
         try:
             return await self._exchange(connection, request, wire, on_head, limit)
@@ -395,8 +397,10 @@ class Pool:
                 return
 
 
-def _encode(request: HttpRequest, address: str) -> bytes:
+def _encode(request: HttpRequest, address: str, credential: tuple[str, str] | None) -> bytes:
     head = [f"{request.method} {request.target} HTTP/1.1\r\nhost: {address}\r\n".encode("ascii")]
+    if credential is not None:
+        head.append(f"{credential[0]}: {credential[1]}\r\n".encode("latin-1"))
     for name, value in request.headers:
         head += [name, b": ", value, b"\r\n"]
     if request.body or request.method not in _WITHOUT_BODY:

@@ -154,6 +154,7 @@ class V2Endpoint:
             record=record,
             identity=inbound.identity,
             credentials=inbound.credentials,
+            headers=inbound.headers,
             wants_tensors=True,
         )
         return await _written(name, signature, request, answer, inbound)

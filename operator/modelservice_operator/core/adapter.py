@@ -120,7 +120,7 @@ def render(
             *_drain_arguments(template),
         ],
         # A CUDA runtime on the node shows GPUs to any container that does not say it wants none (k8s-device-plugin#61).
-        "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}],
+        "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}, *_credential(spec.backend)],
         "ports": [
             {"name": ports.mcp_name, "containerPort": ports.mcp, "protocol": "TCP"},
             {"name": ports.admin_name, "containerPort": ports.admin, "protocol": "TCP"},
@@ -202,6 +202,15 @@ def build_config(
     )
 
 
+def _credential(backend: v1alpha1.Backend | None) -> list[dict[str, Any]]:
+    """Optional, so that a pod starts without it: the adapter then says what the model server refuses."""
+    if backend is None or backend.credential is None:
+        return []
+    reference = backend.credential.secret_key_ref
+    source = {"secretKeyRef": {"name": reference.name, "key": reference.key, "optional": True}}
+    return [{"name": wellknown.CREDENTIAL_VARIABLE, "valueFrom": source}]
+
+
 def _backend(backend: v1alpha1.Backend) -> adapter_config.BackendConfig:
     open_api = backend.open_api or v1alpha1.OpenAPIBackend()
     v2 = backend.v2 or v1alpha1.V2Backend()
@@ -213,6 +222,10 @@ def _backend(backend: v1alpha1.Backend) -> adapter_config.BackendConfig:
         ),
         v2=adapter_config.V2Config(models=v2.models, grpc_port=v2.grpc_port or 0),
         open_ai=adapter_config.OpenAIConfig(models=open_ai.models),
+        forward_headers=backend.forward_headers,
+        credential=None
+        if backend.credential is None
+        else adapter_config.CredentialConfig(header=backend.credential.header, scheme=backend.credential.scheme),
     )
 
 

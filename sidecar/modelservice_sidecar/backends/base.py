@@ -60,7 +60,8 @@ class CallContext:
     """What a backend may know about a call and what it tells back.
 
     `deadline` is on the loop's clock. `handed_over`: another pod's adapter sent it. `wants_tensors`: the caller takes tensors
-    as bytes. `identity` is the caller, `None` where nobody has to say who it is; its token is not here. The counters are
+    as bytes. `headers` are the caller's that go on to the model server. `identity` is the caller, `None` where nobody has to
+    say who it is; its token is not here. The counters are
     written by the backend and end in the log line, as do `cache` (what the cache had), `retries` and `batch_rows` (of the batch
     that the call went with), which stages write. Who waits, or asks another process, notes it in `steps`.
     """

@@ -55,6 +55,10 @@ class HttpCalls:
         ids = context.ids
         request.headers.append((b"x-request-id", ids.request_id.encode("ascii")))
         request.headers.append((TIME_LEFT, b"%d" % time_left_ms(context.deadline, asyncio.get_running_loop().time())))
+        if context.headers:
+            given = {name for name, _ in request.headers}  # an argument of that name was meant
+            forwarded = ((name.encode("ascii"), value.encode("latin-1")) for name, value in context.headers.items())
+            request.headers.extend(header for header in forwarded if header[0] not in given)
         if ids.state:
             request.headers.append((b"tracestate", ids.state.encode("ascii")))
         with self.running(context) as step:

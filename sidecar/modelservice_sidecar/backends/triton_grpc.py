@@ -7,7 +7,7 @@ imported by the first call that takes this lane.
 
 import asyncio
 import importlib.util
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -61,9 +61,19 @@ def is_installed() -> bool:
 class GrpcLane:
     """Calls to one server's gRPC port. The channel is opened by the first call."""
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, credential: Callable[[], tuple[str, str] | None] = lambda: None) -> None:
+        self._credential = credential
         self._target = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self._channel: Any = None
+
+    def _metadata(self, context: CallContext) -> tuple[tuple[str, str], ...]:
+        ids = context.ids
+        state = (("tracestate", ids.state),) if ids.state else ()
+        step = context.steps[-1] if context.steps else None  # the request that is made now
+        parent = ids.traceparent if step is None else context.traceparent(step)
+        credential = self._credential()
+        shown = () if credential is None else (credential,)
+        return (("x-request-id", ids.request_id), ("traceparent", parent), *state, *context.headers.items(), *shown)
 
     async def infer(
         self, model: Model, tensors: Mapping[str, Tensor], controls: Mapping[str, Any], context: CallContext
@@ -77,7 +87,7 @@ class GrpcLane:
         request = await asyncio.to_thread(_request, model, tensors, controls, context.ids.request_id)
         with self._failures(model):
             reply = await channel.unary_unary(_SERVICE + "ModelInfer")(
-                request, metadata=_metadata(context), timeout=_time_left(context)
+                request, metadata=self._metadata(context), timeout=_time_left(context)
             )
         return await asyncio.to_thread(_read_response, reply)
 
@@ -92,7 +102,7 @@ class GrpcLane:
         channel = await self._open()
         request = await asyncio.to_thread(_request, model, tensors, controls, context.ids.request_id)
         call = channel.stream_stream(_SERVICE + "ModelStreamInfer")(
-            _once(request), metadata=_metadata(context), timeout=_time_left(context)
+            _once(request), metadata=self._metadata(context), timeout=_time_left(context)
         )
         replies = aiter(call)
         try:
@@ -216,14 +226,6 @@ def _outputs(response: Any) -> dict[str, Tensor]:
                 f"The output {text.clean(output.name, 64)} of the model server's answer {error}."
             ) from error
     return found
-
-
-def _metadata(context: CallContext) -> tuple[tuple[str, str], ...]:
-    ids = context.ids
-    state = (("tracestate", ids.state),) if ids.state else ()
-    step = context.steps[-1] if context.steps else None  # the request that is made now
-    parent = ids.traceparent if step is None else context.traceparent(step)
-    return (("x-request-id", ids.request_id), ("traceparent", parent), *state)
 
 
 def _time_left(context: CallContext) -> float:

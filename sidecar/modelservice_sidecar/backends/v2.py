@@ -51,7 +51,7 @@ class V2Backend:
         self._described: Description | None = None
         self._is_loaded = False
         port = config.backend.v2.grpc_port
-        self._grpc = GrpcLane(pool.host, port) if port and triton_grpc.is_installed() else None
+        self._grpc = GrpcLane(pool.host, port, lambda: pool.credential) if port and triton_grpc.is_installed() else None
         self._look = Look(pool, config, has_grpc=self._grpc is not None)
 
     async def describe(self) -> Description:

@@ -73,6 +73,8 @@ class Batch:
         # Arguments beside the tensors, such as the id of a sequence, are for one call alone.
         if signature is None or not signature.batched or signature.controls or spec.batches_itself:
             return self._inner(call)
+        if call.context.headers:  # a batch goes out once, and these are one caller's
+            return self._inner(call)
         return self._together(call, signature)
 
     async def _together(self, call: Call, signature: Signature) -> Answer:

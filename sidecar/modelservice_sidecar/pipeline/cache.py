@@ -63,7 +63,8 @@ class Cache:
         self._asked = asked
 
     def __call__(self, call: Call) -> Awaitable[Answer]:
-        return self._answer(call) if call.tool.cacheable else self._inner(call)
+        # A header that goes on to the model server may change what it answers.
+        return self._answer(call) if call.tool.cacheable and not call.context.headers else self._inner(call)
 
     async def _answer(self, call: Call) -> Answer:
         key = cachekey.key(

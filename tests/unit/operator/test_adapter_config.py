@@ -4,6 +4,7 @@ import pytest
 
 from modelservice_api import adapter_config, v1alpha1
 from modelservice_operator.core import adapter
+from modelservice_operator.core.backend import BackendTarget
 
 PORTS = adapter.Ports(mcp=8931, mcp_name="mcp", admin=8932, admin_name="mcp-admin")
 
@@ -91,3 +92,32 @@ def test_a_stage_s_own_configuration_arrives_as_it_was_written_also_where_it_say
     written = adapter_config.AdapterConfig(stages=(adapter_config.StageConfig(name="x", config={"a": None, "b": []}),))
     read = adapter_config.AdapterConfig.model_validate_json(written.to_json())
     assert read == written
+
+
+@pytest.mark.promise("headers-forwarded")
+@pytest.mark.promise("backend-credential")
+def test_headers_and_how_the_adapter_shows_itself_reach_the_adapter_but_no_secret_does() -> None:
+    found = config_of(
+        backend={
+            "forwardHeaders": ["x-tenant"],
+            "credential": {"secretKeyRef": {"name": "model-key"}, "header": "x-api-key", "scheme": ""},
+        }
+    )
+    assert found["backend"] == {"forwardHeaders": ["x-tenant"], "credential": {"header": "x-api-key", "scheme": ""}}
+    spec = v1alpha1.ModelServiceSpec.model_validate(
+        {"workloadRef": {"name": "fraud"}, "backend": {"credential": {"secretKeyRef": {"name": "model-key"}}}}
+    )
+    rendered = adapter.render(
+        name="fraud",
+        spec=spec,
+        template={},
+        backend=BackendTarget(container="server", port=8000),
+        ports=PORTS,
+        image="modelservice/adapter:1",
+    )
+    assert rendered.container["env"][1:] == [
+        {
+            "name": "MODELSERVICE_BACKEND_CREDENTIAL",
+            "valueFrom": {"secretKeyRef": {"name": "model-key", "key": "token", "optional": True}},
+        }
+    ]
