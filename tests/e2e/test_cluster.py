@@ -134,10 +134,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
 http.server.ThreadingHTTPServer(("", 8000), Handler).serve_forever()
 """
 CALL_UNTIL_BOTH_ANSWERED = """
-import sys, urllib.request
+import sys, time, urllib.error, urllib.request
 seen = set()
 for _ in range(200):
-    seen.add(urllib.request.urlopen(sys.argv[1], timeout=10).read().decode())
+    try:
+        seen.add(urllib.request.urlopen(sys.argv[1], timeout=10).read().decode())
+    except urllib.error.URLError:
+        time.sleep(0.1)  # a node's rules for a Service come after its pods are ready, and nothing tells when
     if len(seen) == 2: break
 print(*sorted(seen))
 """
