@@ -12,7 +12,7 @@ from typing import Any
 from modelservice_api import wellknown
 from modelservice_api.conditions import ConditionType, Reasons
 from modelservice_operator import kube_api, kube_errors
-from modelservice_operator.core import injection, rollout
+from modelservice_operator.core import gpu, injection, rollout
 from modelservice_operator.core.observed import Observed
 from modelservice_operator.core.plan import Plan, ReleasePlan, WorkloadWrite
 from modelservice_operator.core.refusal import Refusal
@@ -87,12 +87,18 @@ def release_abandoned(api: KubeApi, abandoned: Abandoned) -> None:
     Raises:
         KubeError: The workload still holds the adapter.
     """
-    document = injection.release_document(abandoned.workload)
+    target = abandoned.workload
+    metadata = target["metadata"]
+    strategy = rollout.give_back(target)
+    borrowed: list[Mapping[str, Any]] = [*gpu.release(target)]
+    borrowed += [] if strategy is None else _strategy_operations(metadata, strategy)
+    borrowed += _resume_operations(target) if _was_left_paused(target) else []
     with contextlib.suppress(kube_errors.NotFoundError):
-        released = api.apply(abandoned.resource, document, manager=abandoned.manager)
-        strategy = rollout.give_back(released)
-        if strategy is not None:
-            _patch_strategy(api, abandoned.resource, released, strategy)
+        # First what is borrowed: the apply takes the lock away, by which another try would find this workload.
+        if borrowed:
+            operations = [_same_version(metadata), *borrowed]
+            api.json_patch(abandoned.resource, metadata["namespace"], metadata["name"], operations)
+        api.apply(abandoned.resource, injection.release_document(target), manager=abandoned.manager)
 
 
 def apply_release(api: KubeApi, observed: Observed, plan: ReleasePlan) -> None:
@@ -181,11 +187,15 @@ def _write_gpu(
 
 def _resume(api: KubeApi, observed: Observed, target: KubeObject | None) -> KubeObject:
     assert target is not None
+    return _patch_workload(api, observed, _resume_operations(target))
+
+
+def _resume_operations(target: KubeObject) -> list[dict[str, Any]]:
     pointer = "/metadata/annotations/" + wellknown.RESUME_ANNOTATION.replace("/", "~1")
     operations = [{"op": "remove", "path": pointer}]
     if target["spec"].get("paused"):
         operations.append({"op": "remove", "path": "/spec/paused"})
-    return _patch_workload(api, observed, operations)
+    return operations
 
 
 def _patch_workload(api: KubeApi, observed: Observed, operations: Sequence[Mapping[str, Any]]) -> KubeObject:
@@ -210,8 +220,13 @@ def write_strategy(api: KubeApi, observed: Observed, write: rollout.StrategyWrit
 
 def _patch_strategy(api: KubeApi, resource: Resource, target: KubeObject, write: rollout.StrategyWrite) -> KubeObject:
     metadata = target["metadata"]
+    operations = [_same_version(metadata), *_strategy_operations(metadata, write)]
+    return api.json_patch(resource, metadata["namespace"], metadata["name"], operations)
+
+
+def _strategy_operations(metadata: Mapping[str, Any], write: rollout.StrategyWrite) -> list[dict[str, Any]]:
     pointer = "/metadata/annotations/" + wellknown.SAVED_STRATEGY_ANNOTATION.replace("/", "~1")
-    operations = [_same_version(metadata)]
+    operations: list[dict[str, Any]] = []
     if write.saved is None:
         operations.append({"op": "remove", "path": pointer})
     else:
@@ -219,7 +234,7 @@ def _patch_strategy(api: KubeApi, resource: Resource, target: KubeObject, write:
             operations.append({"op": "add", "path": "/metadata/annotations", "value": {}})
         operations.append({"op": "add", "path": pointer, "value": write.saved})
     operations.append({"op": "replace", "path": "/spec/strategy", "value": write.strategy})
-    return api.json_patch(resource, metadata["namespace"], metadata["name"], operations)
+    return operations
 
 
 def remove_finalizer(api: KubeApi, model_service: KubeObject) -> None:

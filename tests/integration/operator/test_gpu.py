@@ -7,7 +7,7 @@ from kubernetes.client.exceptions import ApiException
 
 from crashing_api import CrashError, CrashingApi
 from kube_harness import Harness
-from kube_objects import deployment, model_service, with_spec
+from kube_objects import deployment, model_service, with_spec, with_value
 
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("an index beyond the count", {"count": 1, "visibleDevices": "1"}, "an index beyond count"),
@@ -72,6 +72,8 @@ def test_adapter_and_gpus_are_one_replica_set_and_all_of_it_is_given_back(harnes
     assert len(harness.list("replicasets")) == 2
 
 
+LIMITS = "spec.template.spec.containers.0.resources.limits"
+
 WRITES = 8
 """Finalizer, ConfigMap, Service, GPU settings, adapter, end of the pause, status, first event."""
 
@@ -95,3 +97,25 @@ def test_a_deployment_is_never_left_paused_wherever_the_adoption_ends(
     containers = adopted["spec"]["template"]["spec"]["containers"]
     assert [container["name"] for container in containers] == ["server", "mcp-adapter"]
     assert containers[0]["resources"]["limits"]["nvidia.com/gpu"] == "1"
+
+
+@pytest.mark.promise("release")
+@pytest.mark.promise("gpu")
+@pytest.mark.promise("strategy-lent")
+def test_a_model_service_that_was_forced_away_leaves_no_gpu_and_no_borrowed_strategy(harness: Harness) -> None:
+    before = harness.create(
+        deployment("fraud", with_value(LIMITS, {"example.com/held": 1}), namespace=harness.namespace)
+    )
+    asked = with_spec(gpu={"manage": True, "visibleDevices": "0"}, rollout={"onRisk": "SurgeZero"})
+    harness.create(model_service("fraud", asked, namespace=harness.namespace))
+    harness.reconcile("fraud")
+    adopted = harness.get("deployments", "fraud")
+    annotations = adopted["metadata"]["annotations"]
+    assert {"modelservice.dev/gpu", "modelservice.dev/saved-strategy"} <= set(annotations)
+    assert adopted["spec"]["strategy"] != before["spec"]["strategy"]
+    harness.delete_if_there("modelservices", "fraud")
+    harness.wait_until_gone("modelservices", "fraud")
+    harness.reconcile("fraud")
+    released = harness.get("deployments", "fraud")
+    assert released["spec"] == before["spec"]
+    assert [name for name in released["metadata"]["annotations"] if name.startswith("modelservice.dev/")] == []
