@@ -61,7 +61,7 @@ def gather(sources: Sources, model_service: workload.KubeObject) -> Observed:
     siblings = sources.api.list(kube_api.MODEL_SERVICES, namespace)
     target = _get_workload(sources.api, model_service)
     uid = str(model_service["metadata"]["uid"])
-    mode = _mode(model_service)
+    mode = injection.mode_of(model_service)
     own = sources.api.get(kube_api.DEPLOYMENTS, namespace, naming.service(name))
     return Observed(
         now=sources.clock(),
@@ -179,10 +179,6 @@ def _claim_modes(api: KubeApi, namespace: str, target: workload.KubeObject | Non
     return found
 
 
-def _mode(model_service: workload.KubeObject) -> str:
-    return str(((model_service.get("spec") or {}).get("injection") or {}).get("mode") or "Workload")
-
-
 def _services(
     api: KubeApi, namespace: str, target: workload.KubeObject | None, *, standalone: bool
 ) -> tuple[workload.KubeObject, ...]:
@@ -204,7 +200,7 @@ def _observe_adapters(
     metadata = model_service["metadata"]
     if target is None or metadata.get("deletionTimestamp"):
         return AdapterObservation()
-    mode = _mode(model_service)
+    mode = injection.mode_of(model_service)
     if not injection.stands(target, name=str(metadata["name"]), uid=str(metadata["uid"]), mode=mode):
         return AdapterObservation()
     container = workload.container_named(workload.pod_template(target), wellknown.ADAPTER_CONTAINER)

@@ -81,6 +81,12 @@ def eject(template: Template, *, meta: Mapping[str, Mapping[str, str]]) -> dict[
     return result
 
 
+def mode_of(model_service: workload.KubeObject) -> str:
+    """The mode of a ModelService as the API server sent it, whether or not the rest of its spec can be read."""
+    asked: Mapping[str, Any] = (model_service.get("spec") or {}).get("injection") or {}
+    return str(asked.get("mode") or "Workload")
+
+
 def stands(target: workload.KubeObject, *, name: str, uid: str, mode: str) -> bool:
     """Whether the adapter in this workload, or in the adapter's own Deployment, is that of this ModelService.
 

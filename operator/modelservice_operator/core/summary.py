@@ -92,7 +92,7 @@ class _Verdict:
 def summarise(observed: Observed, plan: Plan, result: Result) -> Summary:
     """The summary of one pass."""
     refusal = plan.refusal or result.refusal
-    mode = _mode(observed)
+    mode = injection.mode_of(observed.model_service)
     carrier = result.own_deployment if mode == "Standalone" else result.workload
     stands = carrier is not None and injection.stands(carrier, name=observed.name, uid=observed.uid, mode=mode)
     verdicts = [*_admission(refusal), *_risk(plan, refusal), _injected(plan, refusal, stands=stands)]
@@ -111,11 +111,6 @@ def summarise(observed: Observed, plan: Plan, result: Result) -> Summary:
         events=(*_events(verdicts, old, plan, result), *_changed_tools(observed, status)),
         look_again_after=_look_again_after(verdicts, conditions, refusal, observed.now, stands=stands),
     )
-
-
-def _mode(observed: Observed) -> str:
-    injected: Mapping[str, Any] = (observed.model_service.get("spec") or {}).get("injection") or {}
-    return str(injected.get("mode") or "Workload")
 
 
 def _admission(refusal: Refusal | None) -> list[_Verdict]:
@@ -344,7 +339,7 @@ def _facts(observed: Observed, plan: Plan, verdicts: list[_Verdict], *, stands: 
         "source": plan.backend.source,
     }
     facts["injection"] = {
-        "mode": _mode(observed),
+        "mode": injection.mode_of(observed.model_service),
         "container": str(plan.rendered.container["name"]),
         "port": plan.rendered.ports.mcp,
         "adminPort": plan.rendered.ports.admin,
